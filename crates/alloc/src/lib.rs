@@ -1,0 +1,2 @@
+//! Allocators of extents inside a segment; pure, 64-bit.
+#![forbid(unsafe_code)]

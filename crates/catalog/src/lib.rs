@@ -1,0 +1,2 @@
+//! The master's state machine: objects, replicas, leases, segments, placement, eviction.
+#![forbid(unsafe_code)]

@@ -1,0 +1,2 @@
+//! Derive macro for the struct_pack body format.
+#![forbid(unsafe_code)]

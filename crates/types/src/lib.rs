@@ -1,0 +1,28 @@
+//! Ids, units, error codes and the values that master, nodes and clients exchange.
+//!
+//! Everything here is pure data: no I/O, no clock, no threads. Structures that travel on the wire keep the
+//! peer's field order; their layouts per generation come from the `Pack` derive.
+#![forbid(unsafe_code)]
+
+mod error_code;
+mod ids;
+mod object;
+mod replica;
+mod segment;
+mod units;
+
+pub use error_code::ErrorCode;
+pub use ids::{ClientId, Generation, ReplicaId, SegmentId, Uuid};
+pub use object::{ObjectDataType, ObjectMeta, ReplicateConfig, SoftPinAction};
+pub use replica::{
+    BufferDescriptor, DfsDescriptor, DiskDescriptor, LocalDiskDescriptor, MemoryDescriptor, NofDescriptor,
+    ReplicaDescriptor, ReplicaKind, ReplicaStatus, ReplicaType,
+};
+pub use segment::{ClientStatus, Segment, SegmentLocality, SegmentStatus};
+pub use units::{ByteLen, MonotonicTime, SegmentAddress};
+
+/// The store version string that the peer's clients require from `ServiceReady` (0.3.9 to 0.3.14).
+pub const STORE_VERSION: &str = "2.0.0";
+
+/// The tenant that every call belongs to unless it names another.
+pub const DEFAULT_TENANT: &str = "default";

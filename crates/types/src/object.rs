@@ -1,0 +1,113 @@
+//! What a writer asks for an object.
+
+/// What the bytes of an object are. Kept and shown; no effect on placement. Unknown numbers are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ObjectDataType(pub u8);
+
+impl ObjectDataType {
+    /// Not told.
+    pub const UNKNOWN: ObjectDataType = ObjectDataType(0);
+    /// KV-cache blocks.
+    pub const KVCACHE: ObjectDataType = ObjectDataType(1);
+    /// A tensor.
+    pub const TENSOR: ObjectDataType = ObjectDataType(2);
+    /// Model weights.
+    pub const WEIGHT: ObjectDataType = ObjectDataType(3);
+    /// A sample.
+    pub const SAMPLE: ObjectDataType = ObjectDataType(4);
+    /// Activations.
+    pub const ACTIVATION: ObjectDataType = ObjectDataType(5);
+    /// Gradients.
+    pub const GRADIENT: ObjectDataType = ObjectDataType(6);
+    /// Optimizer state.
+    pub const OPTIMIZER_STATE: ObjectDataType = ObjectDataType(7);
+    /// Metadata.
+    pub const METADATA: ObjectDataType = ObjectDataType(8);
+    /// Anything else.
+    pub const GENERAL: ObjectDataType = ObjectDataType(9);
+}
+
+/// What a put does to the soft pin of its object. Unknown numbers are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SoftPinAction(pub u8);
+
+impl SoftPinAction {
+    /// Leave it as it is.
+    pub const PRESERVE: SoftPinAction = SoftPinAction(0);
+    /// Set it.
+    pub const ENABLE: SoftPinAction = SoftPinAction(1);
+    /// Take it away.
+    pub const DISABLE: SoftPinAction = SoftPinAction(2);
+}
+
+/// How and where the replicas of an object are to be placed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplicateConfig {
+    /// Memory replicas wanted.
+    pub replica_num: u64,
+    /// NVMe-oF replicas wanted.
+    pub nof_replica_num: u64,
+    /// Distributed-filesystem replicas wanted.
+    pub dfs_replica_num: u64,
+    /// What happens to the soft pin. Before 0.3.13 this was a bool `with_soft_pin`.
+    pub soft_pin_action: SoftPinAction,
+    /// How long the soft pin lasts, in milliseconds; only with `ENABLE`.
+    pub soft_pin_ttl_ms: Option<u64>,
+    /// Never evict.
+    pub with_hard_pin: bool,
+    /// Segment names to try first, in order.
+    pub preferred_segments: Vec<String>,
+    /// Deprecated single form of `preferred_segments`.
+    pub preferred_segment: String,
+    /// NVMe-oF segment names to try first.
+    pub preferred_nof_segments: Vec<String>,
+    /// All keys of the call into one segment.
+    pub prefer_alloc_in_same_node: bool,
+    /// What the bytes are.
+    pub data_type: ObjectDataType,
+    /// Host of the writer, empty = unknown.
+    pub host_id: String,
+    /// One group per key of the call.
+    pub group_ids: Option<Vec<String>>,
+    /// 0.3.14: one session per key of the call (compatible member 1).
+    pub session_ids: Option<Vec<String>>,
+    /// 0.3.14: NICs preferred for the whole call (compatible member 2).
+    pub preferred_hca_names: Option<Vec<String>>,
+    /// 0.3.14: NICs preferred per key (compatible member 3).
+    pub per_key_preferred_hca_names: Option<Vec<Vec<String>>>,
+    /// 0.3.14: residency affinity per key (compatible member 4).
+    pub residency_affinity_ids: Option<Vec<String>>,
+}
+
+impl Default for ReplicateConfig {
+    fn default() -> Self {
+        ReplicateConfig {
+            replica_num: 1,
+            nof_replica_num: 0,
+            dfs_replica_num: 0,
+            soft_pin_action: SoftPinAction::PRESERVE,
+            soft_pin_ttl_ms: None,
+            with_hard_pin: false,
+            preferred_segments: Vec::new(),
+            preferred_segment: String::new(),
+            preferred_nof_segments: Vec::new(),
+            prefer_alloc_in_same_node: false,
+            data_type: ObjectDataType::UNKNOWN,
+            host_id: String::new(),
+            group_ids: None,
+            session_ids: None,
+            preferred_hca_names: None,
+            per_key_preferred_hca_names: None,
+            residency_affinity_ids: None,
+        }
+    }
+}
+
+/// Key and checksum of an object whose bytes have all arrived.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObjectMeta {
+    /// The key; any bytes, not necessarily UTF-8.
+    pub key: Vec<u8>,
+    /// CRC-64/ECMA-182 of the whole object, if the writer computed it.
+    pub object_checksum: Option<u64>,
+}

@@ -1,0 +1,1 @@
+//! io_uring rings, provided buffers and multishot receives behind safe types.

@@ -1,0 +1,48 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+# Needs: Rust, gcc, make, CPython >= 3.11 with venv. Everything else comes from the package registries.
+CARGO ?= cargo
+PYTHON ?= python3
+
+.PHONY: help build demo test test-rust test-python test-peer lint bench wheel gate clean
+
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+build: ## the yuebing binary, optimised
+	$(CARGO) build --release --locked -p yb-cli
+
+demo: build ## an embedded pool stores and serves a trace, every byte checked (TRACE=file to use your own)
+	scripts/demo.sh $(TRACE)
+
+test: lint-licences test-rust test-python test-peer ## all tests, and the proofs with Mooncake's own wheels
+
+test-rust: ## unit, property, vector and process tests
+	$(CARGO) test --workspace --locked
+
+test-python: wheel ## the mooncake package
+	scripts/test_python.sh tests/python
+
+test-peer: build wheel ## unmodified Mooncake wheels against our processes, and back
+	scripts/test_python.sh tests/peer
+
+lint: lint-licences ## formatting, clippy with warnings as errors, the tidy tests
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) test --locked -p yb-tidy
+
+.PHONY: lint-licences
+lint-licences:
+	$(CARGO) test --locked -q -p yb-tidy --test licences
+
+gate: ## instructions per operation against the recorded ceilings (needs valgrind)
+	scripts/instruction_gate.sh
+
+bench: build wheel ## the figures, side by side with Mooncake's wheel
+	scripts/bench.sh
+
+wheel: ## the Python wheel, with the commands in it, into dist/
+	scripts/build_wheel.sh
+
+clean: ## what the build left
+	$(CARGO) clean
+	rm -rf dist

@@ -1,0 +1,2 @@
+//! The admin HTTP service of the master: metrics, health, listings, status page.
+#![forbid(unsafe_code)]

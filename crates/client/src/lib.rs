@@ -1,0 +1,2 @@
+//! The Store client: put, get, batches, zero-copy, segment contribution.
+#![forbid(unsafe_code)]

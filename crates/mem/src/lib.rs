@@ -1,0 +1,1 @@
+//! Memory: memfd segments, mappings, registered regions, descriptor passing, copies.

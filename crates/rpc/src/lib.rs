@@ -1,0 +1,2 @@
+//! RPC server and pipelined client over the frames of yb-wire.
+#![forbid(unsafe_code)]

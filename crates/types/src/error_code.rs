@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use yb_pack::Pack;
+
 /// A business result as it travels on the wire. Unknown numbers are kept as they are.
 ///
 /// ```
@@ -10,7 +12,8 @@ use std::fmt;
 /// assert_eq!(ErrorCode(-704).to_string(), "OBJECT_NOT_FOUND (-704)");
 /// assert_eq!(ErrorCode(-4242).to_string(), "UNKNOWN (-4242)");
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Pack)]
+#[pack(transparent)]
 pub struct ErrorCode(pub i32);
 
 macro_rules! codes {

@@ -4,6 +4,8 @@ use std::fmt;
 use std::num::NonZeroU64;
 use std::str::FromStr;
 
+use yb_pack::Pack;
+
 /// A pair of u64, the peer's form of a UUID. Text form: the two decimal numbers joined by `-`.
 ///
 /// ```
@@ -12,7 +14,8 @@ use std::str::FromStr;
 /// assert_eq!(id, Uuid { first: 12, second: 34 });
 /// assert_eq!(id.to_string(), "12-34");
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Pack)]
+#[pack(memory_copied, name = "UUID")]
 pub struct Uuid {
     /// First half.
     pub first: u64,
@@ -55,7 +58,8 @@ impl FromStr for Uuid {
 macro_rules! uuid_newtype {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Pack)]
+        #[pack(transparent, name = "UUID")]
         pub struct $name(pub Uuid);
 
         impl fmt::Display for $name {
@@ -76,7 +80,8 @@ uuid_newtype! {
 }
 
 /// A replica: a counter of the master that starts at 1 and is never reused within a process.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Pack)]
+#[pack(transparent, name = "u64")]
 pub struct ReplicaId(pub u64);
 
 /// One write of an object. Every put and upsert makes a new one; late messages of an older one change nothing.

@@ -10,6 +10,7 @@ mod object;
 mod replica;
 mod segment;
 mod units;
+mod wire_version;
 
 pub use error_code::ErrorCode;
 pub use ids::{ClientId, Generation, ReplicaId, SegmentId, Uuid};
@@ -20,6 +21,7 @@ pub use replica::{
 };
 pub use segment::{ClientStatus, Segment, SegmentLocality, SegmentStatus};
 pub use units::{ByteLen, MonotonicTime, SegmentAddress};
+pub use wire_version::{UnknownWireVersion, WireVersion, generation};
 
 /// The store version string that the peer's clients require from `ServiceReady` (0.3.9 to 0.3.14).
 pub const STORE_VERSION: &str = "2.0.0";

@@ -1,7 +1,12 @@
 //! What a writer asks for an object.
 
+use yb_pack::Pack;
+
+use crate::generation::{V0_3_10_POST1, V0_3_11, V0_3_12, V0_3_13, V0_3_14};
+
 /// What the bytes of an object are. Kept and shown; no effect on placement. Unknown numbers are kept.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Pack)]
+#[pack(transparent)]
 pub struct ObjectDataType(pub u8);
 
 impl ObjectDataType {
@@ -28,7 +33,8 @@ impl ObjectDataType {
 }
 
 /// What a put does to the soft pin of its object. Unknown numbers are kept.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Pack)]
+#[pack(transparent)]
 pub struct SoftPinAction(pub u8);
 
 impl SoftPinAction {
@@ -40,42 +46,68 @@ impl SoftPinAction {
     pub const DISABLE: SoftPinAction = SoftPinAction(2);
 }
 
+/// The `with_soft_pin` of generations before 0.3.13: true asks for a pin, false leaves it as it is.
+impl From<bool> for SoftPinAction {
+    fn from(with_soft_pin: bool) -> Self {
+        if with_soft_pin { SoftPinAction::ENABLE } else { SoftPinAction::PRESERVE }
+    }
+}
+
+impl From<SoftPinAction> for bool {
+    fn from(action: SoftPinAction) -> Self {
+        action == SoftPinAction::ENABLE
+    }
+}
+
 /// How and where the replicas of an object are to be placed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Pack)]
 pub struct ReplicateConfig {
     /// Memory replicas wanted.
     pub replica_num: u64,
     /// NVMe-oF replicas wanted.
+    #[pack(since = V0_3_11)]
     pub nof_replica_num: u64,
     /// Distributed-filesystem replicas wanted.
+    #[pack(since = V0_3_13)]
     pub dfs_replica_num: u64,
     /// What happens to the soft pin. Before 0.3.13 this was a bool `with_soft_pin`.
+    #[pack(was(bool, V0_3_13))]
     pub soft_pin_action: SoftPinAction,
     /// How long the soft pin lasts, in milliseconds; only with `ENABLE`.
+    #[pack(since = V0_3_13)]
     pub soft_pin_ttl_ms: Option<u64>,
     /// Never evict.
+    #[pack(since = V0_3_10_POST1)]
     pub with_hard_pin: bool,
     /// Segment names to try first, in order.
     pub preferred_segments: Vec<String>,
     /// Deprecated single form of `preferred_segments`.
     pub preferred_segment: String,
     /// NVMe-oF segment names to try first.
+    #[pack(since = V0_3_11)]
     pub preferred_nof_segments: Vec<String>,
     /// All keys of the call into one segment.
     pub prefer_alloc_in_same_node: bool,
     /// What the bytes are.
+    #[pack(since = V0_3_11)]
     pub data_type: ObjectDataType,
     /// Host of the writer, empty = unknown.
+    #[pack(since = V0_3_12)]
     pub host_id: String,
     /// One group per key of the call.
+    #[pack(since = V0_3_12)]
     pub group_ids: Option<Vec<String>>,
     /// 0.3.14: one session per key of the call (compatible member 1).
+    #[pack(since = V0_3_14, compatible = 1)]
     pub session_ids: Option<Vec<String>>,
     /// 0.3.14: NICs preferred for the whole call (compatible member 2).
+    #[pack(since = V0_3_14, compatible = 2)]
     pub preferred_hca_names: Option<Vec<String>>,
     /// 0.3.14: NICs preferred per key (compatible member 3).
+    #[pack(since = V0_3_14, compatible = 3)]
     pub per_key_preferred_hca_names: Option<Vec<Vec<String>>>,
     /// 0.3.14: residency affinity per key (compatible member 4).
+    #[pack(since = V0_3_14, compatible = 4)]
     pub residency_affinity_ids: Option<Vec<String>>,
 }
 
@@ -104,10 +136,12 @@ impl Default for ReplicateConfig {
 }
 
 /// Key and checksum of an object whose bytes have all arrived.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Pack)]
+#[pack(unwrapped_before = V0_3_13)]
 pub struct ObjectMeta {
     /// The key; any bytes, not necessarily UTF-8.
     pub key: Vec<u8>,
     /// CRC-64/ECMA-182 of the whole object, if the writer computed it.
+    #[pack(since = V0_3_13)]
     pub object_checksum: Option<u64>,
 }

@@ -1,9 +1,13 @@
 //! Replicas: one copy of an object, and where it lies.
 
+use yb_pack::Pack;
+
+use crate::generation::{V0_3_11, V0_3_13, V0_3_14};
 use crate::{ClientId, ReplicaId, SegmentLocality};
 
 /// Where a replica stands in its life. Unknown numbers are kept.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Pack)]
+#[pack(transparent)]
 pub struct ReplicaStatus(pub i32);
 
 impl ReplicaStatus {
@@ -22,7 +26,8 @@ impl ReplicaStatus {
 }
 
 /// Which replicas of an object a call means. Unknown numbers are kept.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Pack)]
+#[pack(transparent)]
 pub struct ReplicaType(pub i32);
 
 impl ReplicaType {
@@ -41,7 +46,8 @@ impl ReplicaType {
 }
 
 /// A range of registered memory in some process.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Pack)]
+#[pack(name = "AllocatedBuffer::Descriptor")]
 pub struct BufferDescriptor {
     /// Bytes.
     pub size: u64,
@@ -52,25 +58,27 @@ pub struct BufferDescriptor {
     /// `host:port` of the owner's Transfer Engine.
     pub transport_endpoint: String,
     /// 0.3.14: NUMA node and NICs near the memory (compatible member 1).
+    #[pack(since = V0_3_14, compatible = 1)]
     pub locality: Option<SegmentLocality>,
 }
 
 /// A replica in memory.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Pack)]
 pub struct MemoryDescriptor {
     /// Where.
     pub buffer: BufferDescriptor,
 }
 
 /// A replica on NVMe-oF.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Pack)]
+#[pack(name = "NoFDescriptor")]
 pub struct NofDescriptor {
     /// Where.
     pub buffer: BufferDescriptor,
 }
 
 /// A replica in a file of a shared filesystem.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Pack)]
 pub struct DiskDescriptor {
     /// Path of the file.
     pub file_path: String,
@@ -79,7 +87,7 @@ pub struct DiskDescriptor {
 }
 
 /// A replica on the disk of the client that owns it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Pack)]
 pub struct LocalDiskDescriptor {
     /// The owner.
     pub client_id: ClientId,
@@ -90,7 +98,8 @@ pub struct LocalDiskDescriptor {
 }
 
 /// A replica in an extent of a distributed filesystem.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Pack)]
+#[pack(name = "DistributedFSDescriptor")]
 pub struct DfsDescriptor {
     /// Path of the file.
     pub file_path: String,
@@ -105,22 +114,25 @@ pub struct DfsDescriptor {
 }
 
 /// Where a replica lies. The order of the variants is the order on the wire since 0.3.13.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Pack)]
 pub enum ReplicaKind {
     /// In memory.
     Memory(MemoryDescriptor),
     /// On NVMe-oF (since 0.3.11).
+    #[pack(since = V0_3_11)]
     Nof(NofDescriptor),
     /// In a file of a shared filesystem.
     Disk(DiskDescriptor),
     /// On the owner's disk.
     LocalDisk(LocalDiskDescriptor),
     /// On a distributed filesystem (since 0.3.13).
+    #[pack(since = V0_3_13)]
     Dfs(DfsDescriptor),
 }
 
 /// A replica as clients see it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Pack)]
+#[pack(name = "Replica::Descriptor")]
 pub struct ReplicaDescriptor {
     /// Its id.
     pub id: ReplicaId,

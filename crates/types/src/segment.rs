@@ -1,9 +1,13 @@
 //! Segments: memory that a client gives to the pool.
 
+use yb_pack::Pack;
+
 use crate::SegmentId;
+use crate::generation::{V0_3_12, V0_3_14};
 
 /// Where a segment stands in its life. Unknown numbers are kept; 0.3.10.post2 and 0.3.11 moved some (see the spec table in docs).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Pack)]
+#[pack(transparent)]
 pub struct SegmentStatus(pub i32);
 
 impl SegmentStatus {
@@ -22,7 +26,8 @@ impl SegmentStatus {
 }
 
 /// What the master thinks of a client. Unknown numbers are kept.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Pack)]
+#[pack(transparent)]
 pub struct ClientStatus(pub i32);
 
 impl ClientStatus {
@@ -35,7 +40,7 @@ impl ClientStatus {
 }
 
 /// NUMA node and RDMA NICs near a segment's memory (0.3.14).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Pack)]
 pub struct SegmentLocality {
     /// NUMA node.
     pub numa_node: i32,
@@ -44,7 +49,7 @@ pub struct SegmentLocality {
 }
 
 /// Memory that a client gives to the pool.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Pack)]
 pub struct Segment {
     /// Its id, made by the client.
     pub id: SegmentId,
@@ -59,7 +64,9 @@ pub struct Segment {
     /// Transport name.
     pub protocol: String,
     /// Host of the owner, empty = unknown (since 0.3.12).
+    #[pack(since = V0_3_12)]
     pub host_id: String,
     /// 0.3.14: NUMA node and NICs (compatible member 1).
+    #[pack(since = V0_3_14, compatible = 1)]
     pub locality: Option<SegmentLocality>,
 }

@@ -3,7 +3,11 @@
 //! Every other crate takes time and randomness as arguments. A lint bans the functions of the standard library that
 //! this crate wraps, so that a test or a simulation can stand in for the world.
 #![forbid(unsafe_code)]
-#![allow(clippy::disallowed_methods, reason = "this crate is the one place where they are called")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "this crate is the one place where they are used"
+)]
 
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;

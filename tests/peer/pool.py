@@ -1,0 +1,116 @@
+"""A pool for a proof: one master, some nodes, some clients, each either ours or a version of the peer."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from processes import Driver, Process, free_port, http_get, listens, wait_until
+from venvs import REPO, Installation, PeerMissing, peer
+
+OURS = "ours"
+MIB = 1 << 20
+
+_installations: dict[str, Installation] = {}
+
+
+def installation(kind: str) -> Installation:
+    """The Python of a kind (`ours` or a version of the peer)."""
+    if kind not in _installations:
+        _installations[kind] = _ours() if kind == OURS else peer(kind)
+    return _installations[kind]
+
+
+def _ours() -> Installation:
+    python = os.environ.get("YB_OURS_PYTHON")
+    if not python:
+        raise PeerMissing("our package is not installed (tests/peer/run.sh builds and installs it)")
+    return Installation(OURS, Path(python))
+
+
+def our_binary() -> Path:
+    """The `yuebing` program under test."""
+    named = os.environ.get("YB_BINARY")
+    places = [Path(named)] if named else [REPO / "target" / kind / "yuebing" for kind in ("debug", "release")]
+    for place in places:
+        if place.exists():
+            return place
+    raise PeerMissing(f"our program is not built (cargo build -p yb-cli): {places[0]}")
+
+
+class Pool:
+    """Starts processes on free ports of 127.0.0.1 and ends them, the last one first."""
+
+    def __init__(self):
+        self.processes: list[Process] = []
+        self.port = 0
+        self.metrics_port = 0
+        self.compat_ports: dict[str, int] = {}
+        self.segments: dict[str, str] = {}
+
+    def start_master(self, kind: str, *, compat: tuple[str, ...] = (), flags: tuple[str, ...] = ()) -> None:
+        """Starts the master and returns when its RPC and HTTP ports answer."""
+        self.port, self.metrics_port = free_port(), free_port()
+        self.compat_ports = {generation: free_port() for generation in compat}
+        args = [
+            f"--rpc_port={self.port}", "--rpc_address=127.0.0.1", f"--metrics_port={self.metrics_port}",
+            "--default_kv_lease_ttl=2000", *flags,
+        ]
+        args += [f"--compat_listen={generation}:{port}" for generation, port in self.compat_ports.items()]
+        master = self._program(kind, "mooncake_master", args)
+        for port in (self.port, self.metrics_port, *self.compat_ports.values()):
+            wait_until(f"{kind} master to listen on {port}", lambda port=port: master.must_run() or listens(port))
+
+    def start_node(self, kind: str, *, size_mib: int = 512) -> str:
+        """Starts a storage node and returns the name of its segment when the master lists it."""
+        before = self.segment_names()
+        node = self._program(kind, "mooncake_client", [
+            "--host=127.0.0.1", f"--port={free_port()}", f"--master_server_address=127.0.0.1:{self.port}",
+            "--metadata_server=P2PHANDSHAKE", "--protocol=tcp", f"--global_segment_size={size_mib} MB",
+        ])
+        fresh = wait_until(
+            f"the segment of a {kind} node at the master",
+            lambda: node.must_run() or (self.segment_names() - before),
+        )
+        (self.segments[kind],) = fresh
+        return self.segments[kind]
+
+    def start_client(
+        self, kind: str, *, buffer_mib: int = 160, segment_mib: int = 0, port: int | None = None,
+        env: dict[str, str] | None = None,
+    ) -> Driver:
+        """Starts a client process whose store is set up, with a registered buffer of `buffer_mib` (0: neither)."""
+        client = Driver(f"client-{kind}", installation(kind), env)
+        self.processes.append(client)
+        answer = client.ask("setup", [
+            "127.0.0.1", "P2PHANDSHAKE", segment_mib * MIB, buffer_mib * MIB, "tcp", "", f"127.0.0.1:{port or self.port}",
+        ])
+        assert answer == 0, f"setup of a {kind} client: {answer}\n{client.log_tail()}"
+        if buffer_mib:
+            assert client.ask("use_buffer", buffer_mib * MIB) == 0
+        return client
+
+    def segment_names(self) -> set[str]:
+        """What the master's admin page lists."""
+        return set(http_get(self.metrics_port, "/get_all_segments").split())
+
+    def close(self) -> None:
+        """Ends every process of the pool."""
+        for process in reversed(self.processes):
+            process.stop()
+        self.processes.clear()
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.close()
+
+    def _program(self, kind: str, name: str, args: list[str]) -> Process:
+        if kind == OURS:
+            started = Process(f"{name}-{kind}", [str(our_binary()), *args], dict(os.environ), argv0=name)
+        else:
+            place = installation(kind)
+            started = Process(f"{name}-{kind}", [str(place.program(name)), *args], place.environment())
+        self.processes.append(started)
+        return started

@@ -1,0 +1,102 @@
+//! Sockets, threads, limits, logging.
+
+use crate::setting::{Kind, Setting, Unit};
+
+pub(super) const NETWORK: &[Setting] = &[
+    Setting::peer("config_path", Kind::Text, "", "YAML or JSON file of settings.").unit(Unit::Path),
+    Setting::peer("rpc_port", Kind::I32, "0", "Port of the RPC server; 0 takes `port`.").port(),
+    Setting::peer("port", Kind::I32, "50051", "Older name of `rpc_port`, used while that is 0.").port(),
+    Setting::peer("rpc_address", Kind::Text, "0.0.0.0", "Address the RPC server listens on.").unit(Unit::Address),
+    Setting::ours("advertise_address", Kind::Text, "", "Address clients are told to use, host or host:port; empty takes the listen address. The peer has one setting for both.")
+        .unit(Unit::Address),
+    Setting::ours("compat_listen", Kind::List, "", "Further listeners for older generations of the wire, GENERATION:PORT or GENERATION:ADDRESS:PORT, repeatable. Generations: 0.3.10, 0.3.10.post1, 0.3.10.post2, 0.3.11, 0.3.12, 0.3.13, 0.3.14 (the main port serves 0.3.13 and 0.3.14 side by side)."),
+    Setting::peer("rpc_interface", Kind::Text, "", "Listen on the IPv4 address of this network interface.").not_built("listening by interface name"),
+    Setting::peer("rpc_thread_num", Kind::I32, "0", "Worker threads of the RPC server; 0 takes `max_threads`, at most one per core.").range(0, 1024),
+    Setting::peer("max_threads", Kind::I32, "16", "Older name of `rpc_thread_num`, capped by the number of cores.").range(1, 1024),
+    Setting::peer14("handler_worker_thread_num", Kind::I32, "0", "Extra threads that run handlers.")
+        .no_effect("handlers never block a worker, so there is nothing to take off it"),
+    Setting::peer("rpc_conn_timeout_seconds", Kind::I32, "0", "Close a connection that was idle this long after a whole request; 0 never.").unit(Unit::Seconds).range(0, 31_536_000),
+    Setting::peer("rpc_enable_tcp_no_delay", Kind::Bool, "true", "TCP_NODELAY on RPC connections.").not_built("Nagle's algorithm on RPC connections"),
+    Setting::peer("metrics_port", Kind::I32, "9003", "Port of the admin HTTP server: metrics, health, listings, status page.").port(),
+    Setting::peer("metrics_host", Kind::Text, "0.0.0.0", "Address of the admin HTTP server; `::` listens on IPv6 too.").unit(Unit::Address),
+    Setting::peer("enable_metric_reporting", Kind::Bool, "true", "Log one summary line every 10 seconds."),
+    Setting::peer("enable_http_metadata_server", Kind::Bool, "false", "Serve Transfer Engine metadata over HTTP.").not_built("HTTP metadata server (use P2PHANDSHAKE)"),
+    Setting::peer("http_metadata_server_port", Kind::I32, "8080", "Its port.").port().not_built("HTTP metadata server (use P2PHANDSHAKE)"),
+    Setting::peer("http_metadata_server_host", Kind::Text, "0.0.0.0", "Its address.").unit(Unit::Address).not_built("HTTP metadata server (use P2PHANDSHAKE)"),
+    Setting::peer("enable_metadata_cleanup_on_timeout", Kind::Bool, "false", "Delete HTTP metadata of clients that are gone.").not_built("HTTP metadata server (use P2PHANDSHAKE)"),
+];
+
+pub(super) const LIMITS: &[Setting] = &[
+    Setting::ours(
+        "max_connections",
+        Kind::U32,
+        "16384",
+        "RPC connections open at once; further ones are closed at accept.",
+    )
+    .range(1, 1_000_000),
+    Setting::ours(
+        "max_request_body",
+        Kind::Bytes,
+        "64MiB",
+        "Largest body of a request; a longer one closes the connection.",
+    )
+    .range(4096, 1 << 32),
+    Setting::ours("max_batch_keys", Kind::U32, "1000000", "Most keys of one batch call.").range(1, 1 << 30),
+    Setting::ours(
+        "partial_request_timeout",
+        Kind::Duration,
+        "2s",
+        "A connection that sends nothing at first, or stops in the middle of a frame, is closed after this time.",
+    )
+    .unit(Unit::Millis)
+    .range(10, 3_600_000),
+    Setting::ours("max_key_bytes", Kind::U32, "65536", "Longest key.").unit(Unit::Bytes).range(1, 1 << 24),
+    Setting::ours(
+        "admin_max_connections",
+        Kind::U32,
+        "64",
+        "Connections of the admin HTTP server open at once; further ones wait.",
+    )
+    .range(1, 65536),
+];
+
+pub(super) const LOGGING: &[Setting] = &[
+    Setting::ours("log_json", Kind::Bool, "false", "Log one JSON object per line."),
+    Setting::peer("v", Kind::I32, "0", "Verbosity: 1 adds debug lines, 2 adds traces.").range(-10, 100),
+    Setting::peer("minloglevel", Kind::I32, "0", "Lowest level logged: 0 info, 1 warning, 2 error, 3 nothing.")
+        .range(0, 3),
+    Setting::peer("logtostderr", Kind::Bool, "false", "Log to standard error.")
+        .no_effect("logs always go to standard error"),
+    Setting::peer("alsologtostderr", Kind::Bool, "false", "Log to standard error too.")
+        .no_effect("logs always go to standard error"),
+    Setting::peer("stderrthreshold", Kind::I32, "2", "Lowest level copied to standard error.")
+        .no_effect("logs always go to standard error"),
+    Setting::peer("colorlogtostderr", Kind::Bool, "false", "Colours on a terminal."),
+    Setting::peer("log_prefix", Kind::Bool, "true", "Time and level before each line.")
+        .not_built("log lines without prefix"),
+    Setting::peer("log_dir", Kind::Text, "", "Directory of log files.")
+        .unit(Unit::Path)
+        .not_built("log files (redirect standard error)"),
+    Setting::peer("log_link", Kind::Text, "", "Directory of links to log files.")
+        .unit(Unit::Path)
+        .not_built("log files (redirect standard error)"),
+    Setting::peer("max_log_size", Kind::I32, "1800", "Size of a log file in MB.").no_effect("there are no log files"),
+    Setting::peer("logbufsecs", Kind::I32, "30", "Seconds a log line may be buffered.")
+        .no_effect("lines are not buffered"),
+    Setting::peer("logbuflevel", Kind::I32, "0", "Levels that are buffered.").no_effect("lines are not buffered"),
+    Setting::peer("logfile_mode", Kind::I32, "436", "Mode of log files.").no_effect("there are no log files"),
+    Setting::peer("stop_logging_if_full_disk", Kind::Bool, "false", "Stop when the disk is full.")
+        .no_effect("there are no log files"),
+    Setting::peer("drop_log_memory", Kind::Bool, "true", "Drop log pages from memory.")
+        .no_effect("there are no log files"),
+    Setting::peer("log_backtrace_at", Kind::Text, "", "Backtrace at file:line.").not_built("backtraces at log lines"),
+    Setting::peer("alsologtoemail", Kind::Text, "", "Addresses to mail logs to.").not_built("mailing logs"),
+    Setting::peer("logemaillevel", Kind::I32, "999", "Level from which logs are mailed.").not_built("mailing logs"),
+    Setting::peer("logmailer", Kind::Text, "/bin/mail", "Mail program.").not_built("mailing logs"),
+    Setting::peer("symbolize_stacktrace", Kind::Bool, "true", "Names in stack traces.").no_effect("panics carry names"),
+    Setting::peer("vmodule", Kind::Text, "", "Verbosity per module.")
+        .not_built("verbosity per module (set RUST_LOG instead)"),
+    Setting::peer("tab_completion_columns", Kind::I32, "80", "Width of completion output.")
+        .no_effect("completion comes from the shell"),
+    Setting::peer("tab_completion_word", Kind::Text, "", "Word to complete.").not_built("gflags tab completion"),
+];

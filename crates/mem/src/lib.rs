@@ -1,1 +1,32 @@
-//! Memory: memfd segments, mappings, registered regions, descriptor passing, copies.
+//! Memory that other processes and sockets may touch while we look at it.
+//!
+//! The problem: a transfer engine copies between addresses that Rust cannot see the owner of: a mapping that another
+//! process writes to, a buffer that belongs to an interpreter, a range that a peer named over the network. This crate
+//! is the island where those addresses are turned into types that code without `unsafe` can use.
+//!
+//! Invariants:
+//! - a [`Span`] is a range of mapped memory that stays mapped as long as its lifetime;
+//! - a range given out by a [`Registry`] lies inside one registered region, and the region is not released while a
+//!   [`RegionPin`] of it lives;
+//! - memory received from a peer is sealed against shrinking, so a copy from it cannot fault.
+//!
+//! Spans may be written by others at any time. No reference to their bytes is ever made: they are only copied, sent and
+//! received, and torn bytes are the worst that a race can give. Leases and generations above this crate keep races away.
+
+mod copy;
+mod handover;
+mod mapping;
+mod registry;
+mod segment;
+mod span;
+mod stream;
+
+pub use copy::{CopyHint, STREAMING_FROM, copy};
+pub use handover::{Credentials, peer_credentials, recv_with_fds, send_with_fds};
+pub use mapping::{ControlPage, MapError, Mapping, PeerView};
+pub use registry::{
+    Access, ForeignMemory, LocalBuffer, RegionInfo, RegionPin, Registry, RegistryError, ShareableRegion,
+};
+pub use segment::{HugePages, MemorySegment, SegmentOptions};
+pub use span::{Span, SpanError};
+pub use stream::{RecvList, SendList};

@@ -1,2 +1,33 @@
-//! The Transfer Engine: regions, segments, batches and the transports local, shared memory and TCP.
+//! The Transfer Engine: moves bytes between registered memory of two processes.
+//!
+//! The side that starts a transfer names an absolute address of the other process; the other application takes no part.
+//! Three transports share one trait, and the cheapest that covers the remote range is used: a plain copy inside one
+//! process, a copy from or to the peer's mapped memory on one host, and Mooncake's TCP data wire.
+//! `docs/transfer.md` draws the wires.
+//!
+//! Invariants:
+//! - only ranges inside one registered region are read or written, on either side;
+//! - a call returns, and a batch becomes terminal, only when nothing can touch its local memory any more;
+//! - a [`BatchId`] of a released batch is an error, never another batch.
 #![forbid(unsafe_code)]
+
+mod batch;
+mod engine;
+mod error;
+mod local;
+mod request;
+mod segment;
+mod stats;
+mod transport;
+
+pub use batch::{BatchError, BatchId, BatchStatus};
+pub use engine::{Engine, EngineBuilder, EngineSettings, StartError};
+pub use error::{TransferError, TransferErrorKind};
+pub use request::{BatchOutcome, Opcode, Request};
+pub use segment::SegmentHandle;
+pub use stats::{TransferStats, TransportStats};
+pub use transport::{CancelToken, TransportKind};
+pub use yb_mem::{
+    Access, ForeignMemory, HugePages, LocalBuffer, MapError, MemorySegment, RegionInfo, RegistryError, SegmentOptions,
+    Span,
+};

@@ -1,0 +1,236 @@
+//! Mappings of memfds, our own and a peer's.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::{Span, SpanError};
+
+/// Why memory could not be mapped.
+#[derive(Debug, thiserror::Error)]
+pub enum MapError {
+    /// A call of the operating system failed.
+    #[error("{what}: {source}")]
+    Os {
+        /// What was tried.
+        what: &'static str,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The peer could take pages away under us.
+    #[error("the memory file is not sealed against shrinking")]
+    NotSealed,
+    /// The file is shorter than the region that was announced.
+    #[error("the memory file has {size} bytes, the region needs {needed}")]
+    TooShort {
+        /// Bytes in the file.
+        size: u64,
+        /// Bytes the region needs.
+        needed: u64,
+    },
+}
+
+impl MapError {
+    pub(crate) fn os(what: &'static str) -> impl Fn(rustix::io::Errno) -> MapError {
+        move |errno| MapError::Os { what, source: errno.into() }
+    }
+}
+
+/// A shared mapping of a memory file, unmapped when dropped.
+#[derive(Debug)]
+pub struct Mapping {
+    first: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the mapping is an address range owned by this value; its bytes are only reached through spans.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps a whole memory file of `len` bytes, readable and writable.
+    pub(crate) fn of_file(file: BorrowedFd<'_>, len: usize) -> Result<Self, MapError> {
+        // SAFETY: a new mapping at an address that the kernel chooses touches no existing memory.
+        let first = unsafe {
+            rustix::mm::mmap(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, file, 0)
+        }
+        .map_err(MapError::os("mapping a memory file"))?;
+        let first = NonNull::new(first.cast::<u8>())
+            .ok_or(MapError::Os { what: "mapping a memory file", source: io::ErrorKind::AddrNotAvailable.into() })?;
+        Ok(Mapping { first, len })
+    }
+
+    /// Maps `offset..offset+len` of a memory file received from a peer.
+    ///
+    /// # Errors
+    /// When the file is not sealed against shrinking or is too short, or the system refuses.
+    pub fn of_peer(file: &OwnedFd, offset: u64, len: u64) -> Result<PeerView, MapError> {
+        let seals = rustix::fs::fcntl_get_seals(file).map_err(MapError::os("reading the seals of a peer's memory"))?;
+        if !seals.contains(SealFlags::SHRINK) {
+            return Err(MapError::NotSealed);
+        }
+        let stat = rustix::fs::fstat(file).map_err(MapError::os("reading the size of a peer's memory"))?;
+        let size = u64::try_from(stat.st_size).unwrap_or(0);
+        let needed = offset.saturating_add(len);
+        if needed > size || len == 0 {
+            return Err(MapError::TooShort { size, needed });
+        }
+        let total = usize::try_from(size).map_err(|_| MapError::TooShort { size: 0, needed })?;
+        let mapping = Mapping::of_file(file.as_fd(), total)?;
+        Ok(PeerView { mapping, offset: offset as usize, len: len as usize })
+    }
+
+    /// Bytes mapped.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True for a mapping of no bytes (which the system does not make).
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Address of the first byte.
+    pub fn address(&self) -> u64 {
+        self.first.as_ptr() as u64
+    }
+
+    /// All of it.
+    pub fn span(&self) -> Span<'_> {
+        // SAFETY: the mapping stays until self is dropped, and it was mapped readable and writable.
+        unsafe { Span::from_raw(self.first, self.len, true) }
+    }
+
+    /// Asks for transparent huge pages; ignored where the kernel does not give them to shared memory.
+    pub(crate) fn advise_huge(&self) {
+        // SAFETY: the advice changes how the range is backed, not its contents.
+        let _ = unsafe { rustix::mm::madvise(self.first.as_ptr().cast(), self.len, rustix::mm::Advice::LinuxHugepage) };
+    }
+
+    /// Touches every page now, so that the first transfers do not pay for page faults.
+    ///
+    /// # Errors
+    /// When the system has no memory left for it, or does not know the advice (before Linux 5.14).
+    pub fn populate(&self) -> Result<(), MapError> {
+        // SAFETY: populating pages of our own mapping does not change their contents.
+        unsafe { rustix::mm::madvise(self.first.as_ptr().cast(), self.len, rustix::mm::Advice::LinuxPopulateWrite) }
+            .map_err(MapError::os("populating a mapping"))
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range was mapped by us, spans of it cannot outlive self.
+        let _ = unsafe { rustix::mm::munmap(self.first.as_ptr().cast(), self.len) };
+    }
+}
+
+/// A region of a peer's memory, mapped here.
+#[derive(Debug)]
+pub struct PeerView {
+    mapping: Mapping,
+    offset: usize,
+    len: usize,
+}
+
+impl PeerView {
+    /// The bytes of the region.
+    ///
+    /// # Errors
+    /// Never for a view made by [`Mapping::of_peer`]; the type says so for the arithmetic's sake.
+    pub fn span(&self) -> Result<Span<'_>, SpanError> {
+        self.mapping.span().slice(self.offset, self.len)
+    }
+
+    /// The mapping under the view.
+    pub fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+}
+
+/// One shared page with a counter, by which an owner tells its peers that its regions changed.
+#[derive(Debug)]
+pub struct ControlPage {
+    file: OwnedFd,
+    mapping: Mapping,
+}
+
+const CONTROL_PAGE: usize = 4096;
+
+impl ControlPage {
+    /// A new page with the counter at 1.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn create() -> Result<Self, MapError> {
+        let file = rustix::fs::memfd_create("yuebing-control", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+            .map_err(MapError::os("creating a control page"))?;
+        rustix::fs::ftruncate(&file, CONTROL_PAGE as u64).map_err(MapError::os("sizing a control page"))?;
+        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
+            .map_err(MapError::os("sealing a control page"))?;
+        let mapping = Mapping::of_file(file.as_fd(), CONTROL_PAGE)?;
+        let page = ControlPage { file, mapping };
+        page.bump();
+        Ok(page)
+    }
+
+    /// The peer's page.
+    ///
+    /// # Errors
+    /// When the file is not a sealed page, or the system refuses.
+    pub fn of_peer(file: OwnedFd) -> Result<Self, MapError> {
+        let mapping = Mapping::of_peer(&file, 0, CONTROL_PAGE as u64)?.mapping;
+        Ok(ControlPage { file, mapping })
+    }
+
+    /// The descriptor to hand over.
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// The counter now.
+    pub fn counter(&self) -> u64 {
+        self.word().load(Ordering::Acquire)
+    }
+
+    /// Moves the counter.
+    pub fn bump(&self) {
+        self.word().fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn word(&self) -> &AtomicU64 {
+        // SAFETY: the page is mapped for the life of self, aligned to a page, and every process reaches this word only
+        // through atomics.
+        unsafe { AtomicU64::from_ptr(self.mapping.first.as_ptr().cast()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_sees_the_counter_move() {
+        let page = ControlPage::create().unwrap();
+        let peer = ControlPage::of_peer(page.file().try_clone_to_owned().unwrap()).unwrap();
+        let before = peer.counter();
+        page.bump();
+        assert_eq!(peer.counter(), before + 1);
+    }
+
+    #[test]
+    fn an_unsealed_or_short_file_is_refused() {
+        let file = rustix::fs::memfd_create("t", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        rustix::fs::ftruncate(&file, 8192).unwrap();
+        assert!(matches!(Mapping::of_peer(&file, 0, 8192), Err(MapError::NotSealed)));
+        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK).unwrap();
+        assert!(matches!(Mapping::of_peer(&file, 4096, 8192), Err(MapError::TooShort { .. })));
+        assert!(matches!(Mapping::of_peer(&file, u64::MAX, 8192), Err(MapError::TooShort { .. })));
+        assert_eq!(Mapping::of_peer(&file, 4096, 4096).unwrap().span().unwrap().len(), 4096);
+    }
+}

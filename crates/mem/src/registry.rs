@@ -1,0 +1,417 @@
+//! Registered regions: the only memory that transfers may touch by address.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex, RwLock};
+
+use crate::{MemorySegment, Span};
+
+/// Memory that belongs to somebody outside Rust: an interpreter's buffer, a C library's allocation.
+#[derive(Debug)]
+pub struct ForeignMemory {
+    address: u64,
+    len: u64,
+}
+
+impl ForeignMemory {
+    /// Says that `address..address+len` is memory that may be read and written.
+    ///
+    /// # Safety
+    /// The range must stay mapped, readable and writable until the region made from it is unregistered successfully,
+    /// and no Rust reference to its bytes may live while transfers use it.
+    pub unsafe fn new(address: u64, len: u64) -> Self {
+        ForeignMemory { address, len }
+    }
+}
+
+/// Who may name addresses of a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Only this process: a source or destination of its own transfers.
+    Local,
+    /// Peers too: the region is published and served.
+    Remote,
+}
+
+/// Why a region or a range was refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RegistryError {
+    /// A region of no bytes, or one that wraps around the address space.
+    #[error("{address:#x}+{len} is not a range of memory")]
+    NotARange {
+        /// First address.
+        address: u64,
+        /// Bytes.
+        len: u64,
+    },
+    /// The range shares bytes with a registered region.
+    #[error("{address:#x}+{len} overlaps a registered region")]
+    Overlap {
+        /// First address.
+        address: u64,
+        /// Bytes.
+        len: u64,
+    },
+    /// No registered region holds the whole range.
+    #[error("{address:#x}+{len} is not inside one registered region")]
+    NotRegistered {
+        /// First address.
+        address: u64,
+        /// Bytes.
+        len: u64,
+    },
+    /// Transfers still use the region. It takes no new ones; ask again.
+    #[error("region {address:#x} is still used by {users} transfers; unregister it again later")]
+    Busy {
+        /// First address.
+        address: u64,
+        /// Open transfers.
+        users: usize,
+    },
+}
+
+impl RegistryError {
+    /// The peer's number for this error.
+    pub fn code(&self) -> i32 {
+        match self {
+            RegistryError::NotARange { .. } => -1,
+            RegistryError::Overlap { .. } => -7,
+            RegistryError::NotRegistered { .. } => -3,
+            RegistryError::Busy { .. } => -4,
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Backing {
+    Segment(Arc<MemorySegment>),
+    Foreign,
+}
+
+#[derive(Debug)]
+struct Region {
+    address: u64,
+    len: u64,
+    access: Access,
+    backing: Backing,
+    closed: AtomicBool,
+    users: AtomicUsize,
+    idle: Mutex<()>,
+    became_idle: Condvar,
+}
+
+/// What is known of a region, for publication.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegionInfo {
+    /// First address in this process.
+    pub address: u64,
+    /// Bytes.
+    pub len: u64,
+    /// Who may name its addresses.
+    pub access: Access,
+}
+
+/// A region that a peer on this host can map.
+#[derive(Clone, Debug)]
+pub struct ShareableRegion {
+    /// First address in this process.
+    pub address: u64,
+    /// Bytes.
+    pub len: u64,
+    /// The memory behind it.
+    pub segment: Arc<MemorySegment>,
+}
+
+/// All regions of an engine, ordered by address and free of overlap.
+#[derive(Debug, Default)]
+pub struct Registry {
+    regions: RwLock<Vec<Arc<Region>>>,
+}
+
+fn end_of(address: u64, len: u64) -> Option<u64> {
+    address.checked_add(len).filter(|_| len > 0 && address > 0)
+}
+
+impl Registry {
+    /// Registers a segment of our own.
+    ///
+    /// # Errors
+    /// [`RegistryError::Overlap`] when it is registered already.
+    pub fn add_segment(&self, segment: Arc<MemorySegment>, access: Access) -> Result<(), RegistryError> {
+        let (address, len) = (segment.address(), segment.len());
+        self.add(address, len, access, Backing::Segment(segment))
+    }
+
+    /// Registers memory of somebody else.
+    ///
+    /// # Errors
+    /// [`RegistryError::NotARange`], [`RegistryError::Overlap`].
+    pub fn add_foreign(&self, memory: ForeignMemory, access: Access) -> Result<(), RegistryError> {
+        self.add(memory.address, memory.len, access, Backing::Foreign)
+    }
+
+    fn add(&self, address: u64, len: u64, access: Access, backing: Backing) -> Result<(), RegistryError> {
+        let end = end_of(address, len).ok_or(RegistryError::NotARange { address, len })?;
+        let mut regions = self.regions.write();
+        let at = regions.partition_point(|region| region.address < address);
+        let overlaps_next = regions.get(at).is_some_and(|next| next.address < end);
+        let before = at.checked_sub(1).and_then(|i| regions.get(i));
+        if overlaps_next || before.is_some_and(|before| before.address + before.len > address) {
+            return Err(RegistryError::Overlap { address, len });
+        }
+        let region = Region {
+            address,
+            len,
+            access,
+            backing,
+            closed: AtomicBool::new(false),
+            users: AtomicUsize::new(0),
+            idle: Mutex::new(()),
+            became_idle: Condvar::new(),
+        };
+        regions.insert(at, Arc::new(region));
+        Ok(())
+    }
+
+    /// Closes the region that starts at `address` to new uses, waits until the open ones have ended, and forgets it.
+    ///
+    /// # Errors
+    /// [`RegistryError::NotRegistered`] when no region starts there; [`RegistryError::Busy`] when uses remain after
+    /// `patience`: the region stays closed, its memory must stay mapped, and the call may be repeated.
+    pub fn remove(&self, address: u64, patience: Duration) -> Result<(), RegistryError> {
+        let region = {
+            let regions = self.regions.read();
+            let found = regions.binary_search_by_key(&address, |region| region.address);
+            let found = found.ok().and_then(|i| regions.get(i)).cloned();
+            found.ok_or(RegistryError::NotRegistered { address, len: 0 })?
+        };
+        region.closed.store(true, Ordering::SeqCst);
+        region.wait_until_idle(patience).map_err(|users| RegistryError::Busy { address, users })?;
+        self.regions.write().retain(|other| !Arc::ptr_eq(other, &region));
+        Ok(())
+    }
+
+    /// Closes the region at `address` to new uses without waiting; [`Registry::remove`] completes it.
+    pub fn close(&self, address: u64) {
+        let regions = self.regions.read();
+        if let Some(region) = regions.iter().find(|region| region.address == address) {
+            region.closed.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// The right to use `address..address+len`, which must lie inside one open region.
+    ///
+    /// # Errors
+    /// [`RegistryError::NotRegistered`] when it does not, wraps around, is empty, or is local and asked for remotely.
+    pub fn pin(&self, address: u64, len: u64, by: Access) -> Result<RegionPin, RegistryError> {
+        let refused = RegistryError::NotRegistered { address, len };
+        let Some(end) = end_of(address, len) else { return Err(refused) };
+        let regions = self.regions.read();
+        let after = regions.partition_point(|region| region.address <= address);
+        let Some(region) = after.checked_sub(1).and_then(|i| regions.get(i)) else { return Err(refused) };
+        let allowed = by == Access::Local || region.access == Access::Remote;
+        if end > region.address + region.len || !allowed {
+            return Err(refused);
+        }
+        // The count rises before the flag is read, and `remove` sets the flag before it reads the count: one of the
+        // two sees the other.
+        region.users.fetch_add(1, Ordering::SeqCst);
+        let pin = RegionPin { region: Arc::clone(region), address, len };
+        if region.closed.load(Ordering::SeqCst) { Err(refused) } else { Ok(pin) }
+    }
+
+    /// Every open region, in order of address.
+    pub fn regions(&self) -> Vec<RegionInfo> {
+        let regions = self.regions.read();
+        let open = regions.iter().filter(|region| !region.closed.load(Ordering::SeqCst));
+        open.map(|region| RegionInfo { address: region.address, len: region.len, access: region.access }).collect()
+    }
+
+    /// The open remote regions that a peer on this host can map.
+    pub fn shareable(&self) -> Vec<ShareableRegion> {
+        let regions = self.regions.read();
+        let open = regions.iter().filter(|r| r.access == Access::Remote && !r.closed.load(Ordering::SeqCst));
+        open.filter_map(|region| match &region.backing {
+            Backing::Segment(segment) => {
+                Some(ShareableRegion { address: region.address, len: region.len, segment: Arc::clone(segment) })
+            }
+            Backing::Foreign => None,
+        })
+        .collect()
+    }
+}
+
+impl Region {
+    fn wait_until_idle(&self, patience: Duration) -> Result<(), usize> {
+        let mut idle = self.idle.lock();
+        let wait = self.became_idle.wait_while_for(&mut idle, |()| self.users.load(Ordering::SeqCst) > 0, patience);
+        if wait.timed_out() { Err(self.users.load(Ordering::SeqCst)) } else { Ok(()) }
+    }
+}
+
+/// A range inside one registered region; the region is not released while the pin lives.
+#[derive(Debug)]
+pub struct RegionPin {
+    region: Arc<Region>,
+    address: u64,
+    len: u64,
+}
+
+impl RegionPin {
+    /// The bytes of the range.
+    pub fn span(&self) -> Span<'_> {
+        let first = std::ptr::NonNull::new(self.address as *mut u8).unwrap_or(std::ptr::NonNull::dangling());
+        // SAFETY: the range lies inside a registered region, which stays mapped and writable until `Registry::remove`
+        // has seen this pin dropped (for segments the region also owns the mapping). The address is not zero, because
+        // `end_of` refused zero.
+        unsafe { Span::from_raw(first, self.len as usize, true) }
+    }
+
+    /// First address.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// True for a range of no bytes (which is never given out).
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// True when the region is to be released and waits for its users: let go soon.
+    pub fn is_wanted_back(&self) -> bool {
+        self.region.closed.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for RegionPin {
+    fn drop(&mut self) {
+        if self.region.users.fetch_sub(1, Ordering::SeqCst) == 1 && self.region.closed.load(Ordering::SeqCst) {
+            let _idle = self.region.idle.lock();
+            self.region.became_idle.notify_all();
+        }
+    }
+}
+
+/// Local memory of one transfer: a registered range that it keeps pinned, or a borrowed slice.
+#[derive(Debug)]
+pub struct LocalBuffer<'a>(Owner<'a>);
+
+#[derive(Debug)]
+enum Owner<'a> {
+    Pinned(RegionPin),
+    Borrowed(Span<'a>),
+}
+
+impl<'a> LocalBuffer<'a> {
+    /// Bytes to send.
+    pub fn source(bytes: &'a [u8]) -> Self {
+        LocalBuffer(Owner::Borrowed(Span::source(bytes)))
+    }
+
+    /// Where received bytes go.
+    pub fn destination(bytes: &'a mut [u8]) -> Self {
+        LocalBuffer(Owner::Borrowed(Span::destination(bytes)))
+    }
+
+    /// Part of a span that the caller keeps alive.
+    pub fn span_of(span: Span<'a>) -> Self {
+        LocalBuffer(Owner::Borrowed(span))
+    }
+
+    /// The bytes.
+    pub fn span(&self) -> Span<'_> {
+        match &self.0 {
+            Owner::Pinned(pin) => pin.span(),
+            Owner::Borrowed(span) => *span,
+        }
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> u64 {
+        match &self.0 {
+            Owner::Pinned(pin) => pin.len(),
+            Owner::Borrowed(span) => span.len() as u64,
+        }
+    }
+
+    /// True for a buffer of no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl From<RegionPin> for LocalBuffer<'static> {
+    fn from(pin: RegionPin) -> Self {
+        LocalBuffer(Owner::Pinned(pin))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SegmentOptions;
+
+    fn registry() -> (Registry, Arc<MemorySegment>) {
+        let registry = Registry::default();
+        let segment = Arc::new(MemorySegment::create(8192, SegmentOptions::default()).unwrap());
+        registry.add_segment(Arc::clone(&segment), Access::Remote).unwrap();
+        (registry, segment)
+    }
+
+    #[test]
+    fn only_ranges_inside_one_region_are_given_out() {
+        let (registry, segment) = registry();
+        let base = segment.address();
+        assert_eq!(registry.pin(base, 8192, Access::Remote).unwrap().len(), 8192);
+        assert!(registry.pin(base + 8191, 1, Access::Remote).is_ok());
+        for (address, len) in [(base, 8193), (base - 1, 2), (base + 8192, 1), (base, 0), (base, u64::MAX), (0, 1)] {
+            assert!(registry.pin(address, len, Access::Remote).is_err(), "{address:#x}+{len}");
+        }
+    }
+
+    #[test]
+    fn overlap_and_nonsense_are_refused_with_the_peers_numbers() {
+        let (registry, segment) = registry();
+        let base = segment.address();
+        assert_eq!(registry.add_segment(segment, Access::Remote).unwrap_err().code(), -7);
+        for (address, len, code) in [(base + 100, 1, -7), (base - 10, 11, -7), (base, 0, -1), (u64::MAX, 2, -1)] {
+            // SAFETY: the registration fails, so the range is never used.
+            let memory = unsafe { ForeignMemory::new(address, len) };
+            assert_eq!(registry.add_foreign(memory, Access::Local).unwrap_err().code(), code);
+        }
+        assert_eq!(registry.remove(base + 1, Duration::ZERO).unwrap_err().code(), -3);
+    }
+
+    #[test]
+    fn a_region_is_released_only_when_its_users_are_gone() {
+        let (registry, segment) = registry();
+        let base = segment.address();
+        let pin = registry.pin(base, 10, Access::Local).unwrap();
+        assert_eq!(registry.remove(base, Duration::ZERO).unwrap_err().code(), -4);
+        assert!(pin.is_wanted_back());
+        assert!(registry.pin(base, 10, Access::Local).is_err(), "a closed region takes no new users");
+        drop(pin);
+        registry.remove(base, Duration::ZERO).unwrap();
+        assert!(registry.regions().is_empty());
+    }
+
+    #[test]
+    fn local_regions_are_not_served() {
+        let (registry, _) = registry();
+        let mut bytes = vec![0_u8; 100];
+        // SAFETY: the vector outlives the registry and is not touched otherwise.
+        let memory = unsafe { ForeignMemory::new(bytes.as_mut_ptr() as u64, 100) };
+        let address = memory.address;
+        registry.add_foreign(memory, Access::Local).unwrap();
+        assert!(registry.pin(address, 100, Access::Local).is_ok());
+        assert!(registry.pin(address, 100, Access::Remote).is_err());
+        assert_eq!(registry.shareable().len(), 1);
+    }
+}

@@ -1,0 +1,130 @@
+//! Memory of our own that peers on the same host can map.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{MemfdFlags, SealFlags};
+
+use crate::{MapError, Mapping, Span};
+
+/// Which pages back a segment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HugePages {
+    /// Ordinary pages.
+    Never,
+    /// Huge pages where the kernel gives them to shared memory on advice.
+    #[default]
+    Advise,
+    /// Reserved huge pages of 2 MiB; an error when the host has none.
+    Reserved2M,
+    /// Reserved huge pages of 1 GiB; an error when the host has none.
+    Reserved1G,
+}
+
+/// How to make a segment.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SegmentOptions {
+    /// Which pages back it.
+    pub huge_pages: HugePages,
+    /// Touch every page at once: a slow start and no faults later.
+    pub populate: bool,
+}
+
+/// A memfd of fixed size, mapped here; sealed, so that neither we nor a peer can change its size.
+#[derive(Debug)]
+pub struct MemorySegment {
+    file: OwnedFd,
+    mapping: Mapping,
+    len: u64,
+}
+
+impl MemorySegment {
+    /// Makes a segment of `len` bytes, all zero.
+    ///
+    /// # Errors
+    /// When the system refuses: no memory, no huge pages reserved, a length of zero.
+    pub fn create(len: u64, options: SegmentOptions) -> Result<Self, MapError> {
+        let mut flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        match options.huge_pages {
+            HugePages::Reserved2M => flags |= MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB,
+            HugePages::Reserved1G => flags |= MemfdFlags::HUGETLB | MemfdFlags::HUGE_1GB,
+            HugePages::Never | HugePages::Advise => {}
+        }
+        let page = match options.huge_pages {
+            HugePages::Reserved2M => 2 << 20,
+            HugePages::Reserved1G => 1 << 30,
+            HugePages::Never | HugePages::Advise => 4096_u64,
+        };
+        let file_len = len.checked_next_multiple_of(page).unwrap_or(u64::MAX);
+        let file =
+            rustix::fs::memfd_create("yuebing-segment", flags).map_err(MapError::os("creating a memory file"))?;
+        rustix::fs::ftruncate(&file, file_len).map_err(MapError::os("sizing a memory file"))?;
+        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
+            .map_err(MapError::os("sealing a memory file"))?;
+        let mapped = usize::try_from(file_len).map_err(|_| MapError::Os {
+            what: "mapping a memory file",
+            source: std::io::ErrorKind::OutOfMemory.into(),
+        })?;
+        let mapping = Mapping::of_file(file.as_fd(), mapped)?;
+        if options.huge_pages == HugePages::Advise {
+            mapping.advise_huge();
+        }
+        if options.populate {
+            mapping.populate()?;
+        }
+        Ok(MemorySegment { file, mapping, len })
+    }
+
+    /// Address of the first byte in this process.
+    pub fn address(&self) -> u64 {
+        self.mapping.address()
+    }
+
+    /// Bytes asked for.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// True for a segment of no bytes (which the system does not make).
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The descriptor to hand over.
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// All of it.
+    pub fn span(&self) -> Span<'_> {
+        self.mapping.span().slice(0, self.len as usize).unwrap_or_else(|_| self.mapping.span())
+    }
+
+    /// A second mapping of the same memory, as a peer would have it.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn map_again(&self) -> Result<Mapping, MapError> {
+        Mapping::of_file(self.file.as_fd(), self.mapping.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_mappings_show_the_same_bytes_and_the_size_is_fixed() {
+        let segment = MemorySegment::create(10_000, SegmentOptions::default()).unwrap();
+        assert_eq!(segment.len(), 10_000);
+        let again = segment.map_again().unwrap();
+        crate::copy(segment.span().slice(100, 3).unwrap(), Span::source(b"abc"), crate::CopyHint::Cached).unwrap();
+        assert_eq!(again.span().slice(100, 3).unwrap().to_vec(), b"abc");
+        assert!(rustix::fs::ftruncate(segment.file(), 0).is_err());
+    }
+
+    #[test]
+    fn zero_and_absurd_lengths_are_errors() {
+        assert!(MemorySegment::create(0, SegmentOptions::default()).is_err());
+        assert!(MemorySegment::create(u64::MAX, SegmentOptions::default()).is_err());
+    }
+}

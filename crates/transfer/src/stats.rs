@@ -1,0 +1,107 @@
+//! Counters of an engine, one cache line per transport.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::{Opcode, TransportKind};
+
+/// What one transport has moved since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TransportStats {
+    /// Bytes that arrived here.
+    pub read_bytes: u64,
+    /// Bytes that left from here.
+    pub written_bytes: u64,
+    /// Requests that succeeded.
+    pub requests: u64,
+    /// Requests that failed.
+    pub failures: u64,
+}
+
+/// A snapshot of an engine's counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TransferStats {
+    /// Inside the process.
+    pub local: TransportStats,
+    /// Through mapped memory of a peer on this host.
+    pub shm: TransportStats,
+    /// Over TCP, started here.
+    pub tcp: TransportStats,
+    /// Over TCP, started by peers. `read_bytes` are bytes that peers read from us.
+    pub served: TransportStats,
+    /// Connections that the servers refused or closed for breaking a rule: limit, silence, bad frame.
+    pub refused_connections: u64,
+    /// Connections to the data port that are open now.
+    pub data_connections: u64,
+    /// Peers that have our memory mapped now.
+    pub shm_peers: u64,
+    /// Calls that fell back from shared memory to TCP, counted once a peer.
+    pub shm_fallbacks: u64,
+}
+
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(crate) struct Counters {
+    read_bytes: AtomicU64,
+    written_bytes: AtomicU64,
+    requests: AtomicU64,
+    failures: AtomicU64,
+}
+
+impl Counters {
+    pub(crate) fn succeeded(&self, op: Opcode, bytes: u64) {
+        let counter = match op {
+            Opcode::Read => &self.read_bytes,
+            Opcode::Write => &self.written_bytes,
+        };
+        counter.fetch_add(bytes, Ordering::Relaxed);
+        self.requests.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn failed(&self) {
+        self.failures.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn snapshot(&self) -> TransportStats {
+        TransportStats {
+            read_bytes: self.read_bytes.load(Ordering::Relaxed),
+            written_bytes: self.written_bytes.load(Ordering::Relaxed),
+            requests: self.requests.load(Ordering::Relaxed),
+            failures: self.failures.load(Ordering::Relaxed),
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct EngineCounters {
+    pub(crate) local: Counters,
+    pub(crate) shm: Counters,
+    pub(crate) tcp: Counters,
+    pub(crate) served: Counters,
+    pub(crate) refused: AtomicU64,
+    pub(crate) data_connections: AtomicU64,
+    pub(crate) shm_peers: AtomicU64,
+    pub(crate) shm_fallbacks: AtomicU64,
+}
+
+impl EngineCounters {
+    pub(crate) fn of(&self, kind: TransportKind) -> &Counters {
+        match kind {
+            TransportKind::Local => &self.local,
+            TransportKind::Shm => &self.shm,
+            TransportKind::Tcp => &self.tcp,
+        }
+    }
+
+    pub(crate) fn snapshot(&self) -> TransferStats {
+        TransferStats {
+            local: self.local.snapshot(),
+            shm: self.shm.snapshot(),
+            tcp: self.tcp.snapshot(),
+            served: self.served.snapshot(),
+            refused_connections: self.refused.load(Ordering::Relaxed),
+            data_connections: self.data_connections.load(Ordering::Relaxed),
+            shm_peers: self.shm_peers.load(Ordering::Relaxed),
+            shm_fallbacks: self.shm_fallbacks.load(Ordering::Relaxed),
+        }
+    }
+}

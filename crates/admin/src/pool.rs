@@ -1,0 +1,112 @@
+//! What the admin server asks of the master.
+
+use serde::Serialize;
+use yb_types::{ClientId, ErrorCode, ReplicaDescriptor, Segment, SegmentStatus};
+
+/// Where a listing of keys goes on; opaque to the reader.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cursor(pub u64);
+
+/// Some keys of a listing.
+#[derive(Clone, Debug, Default)]
+pub struct KeyPage {
+    /// Any bytes, in no order. A page may be empty although more follow.
+    pub keys: Vec<Vec<u8>>,
+    /// Where to go on; `None` at the end.
+    pub next: Option<Cursor>,
+}
+
+/// A mounted segment.
+#[derive(Clone, Debug)]
+pub struct SegmentRow {
+    /// As mounted.
+    pub segment: Segment,
+    /// Its owner.
+    pub client: ClientId,
+    /// Where it stands.
+    pub status: SegmentStatus,
+    /// Bytes allocated.
+    pub used: u64,
+}
+
+/// A client that pings.
+#[derive(Clone, Debug, Serialize)]
+pub struct ClientRow {
+    /// Its id as text.
+    pub id: String,
+    /// Segments it owns.
+    pub segments: usize,
+    /// Milliseconds since its last ping.
+    pub silent_ms: u64,
+}
+
+/// How often a kind of call came.
+#[derive(Clone, Debug, Serialize)]
+pub struct Operation {
+    /// Its name.
+    pub name: &'static str,
+    /// Requests since the start.
+    pub requests: u64,
+    /// Of these, refused or failed.
+    pub failures: u64,
+}
+
+/// Numbers for the status page.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Overview {
+    /// Version of this program.
+    pub version: String,
+    /// Seconds since the start.
+    pub uptime_s: u64,
+    /// Addresses clients use, with their generation of the wire.
+    pub listeners: Vec<String>,
+    /// Objects.
+    pub keys: u64,
+    /// Bytes allocated.
+    pub used_bytes: u64,
+    /// Bytes mounted.
+    pub capacity_bytes: u64,
+    /// Connections open.
+    pub connections: u64,
+    /// Objects evicted since the start.
+    pub evicted_keys: u64,
+    /// Bytes evicted since the start.
+    pub evicted_bytes: u64,
+    /// Clients that ping.
+    pub clients: Vec<ClientRow>,
+    /// Calls by kind.
+    pub operations: Vec<Operation>,
+}
+
+/// The master as the admin server sees it. Every method answers at once; none takes a lock over the whole pool.
+pub trait Pool: Send + Sync + 'static {
+    /// Every metric, in the Prometheus text format.
+    fn metrics(&self) -> String;
+    /// One line for people.
+    fn summary(&self) -> String;
+    /// Numbers for the status page.
+    fn overview(&self) -> Overview;
+    /// Keys from a cursor on, about `limit` of them.
+    fn keys(&self, from: Cursor, limit: usize) -> KeyPage;
+    /// All mounted segments.
+    fn segments(&self) -> Vec<SegmentRow>;
+    /// The readable replicas of a key; no lease is granted and nothing is counted.
+    ///
+    /// # Errors
+    /// As of the lookup: OBJECT_NOT_FOUND, REPLICA_IS_NOT_READY.
+    fn replicas(&self, key: &[u8]) -> Result<Vec<ReplicaDescriptor>, ErrorCode>;
+    /// Removes every object that may be removed; the number of them.
+    fn remove_all(&self, force: bool) -> u64;
+}
+
+/// The peer's word for a segment status.
+pub fn status_name(status: SegmentStatus) -> &'static str {
+    match status {
+        SegmentStatus::OK => "OK",
+        SegmentStatus::DRAINING => "DRAINING",
+        SegmentStatus::DRAINED => "DRAINED",
+        SegmentStatus::GRACEFULLY_UNMOUNTING => "GRACEFULLY_UNMOUNTING",
+        SegmentStatus::UNMOUNTING => "UNMOUNTING",
+        _ => "UNDEFINED",
+    }
+}

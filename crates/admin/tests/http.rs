@@ -1,0 +1,133 @@
+//! The endpoints over a real socket, with a pool made of constants.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use yb_admin::{Admin, AdminOptions, Cursor, KeyPage, Overview, Pool, SegmentRow};
+use yb_types::{
+    BufferDescriptor, ClientId, ErrorCode, MemoryDescriptor, ReplicaDescriptor, ReplicaId, ReplicaKind, ReplicaStatus,
+    Segment, SegmentId, SegmentStatus, Uuid,
+};
+
+struct Constants;
+
+const KEYS: u64 = 20_000;
+
+impl Pool for Constants {
+    fn metrics(&self) -> String {
+        "# TYPE x counter\nx 1\n".to_owned()
+    }
+    fn summary(&self) -> String {
+        "Keys: 1".to_owned()
+    }
+    fn overview(&self) -> Overview {
+        Overview { version: "test".to_owned(), keys: KEYS, ..Overview::default() }
+    }
+    fn keys(&self, from: Cursor, limit: usize) -> KeyPage {
+        let end = KEYS.min(from.0 + limit as u64);
+        let keys = (from.0..end).map(|i| format!("key-{i}").into_bytes()).collect();
+        KeyPage { keys, next: (end < KEYS).then_some(Cursor(end)) }
+    }
+    fn segments(&self) -> Vec<SegmentRow> {
+        let segment = Segment {
+            id: SegmentId(Uuid { first: 1, second: 2 }),
+            name: "<b>host".to_owned(),
+            base: 4096,
+            size: 1 << 26,
+            te_endpoint: "127.0.0.1:1".to_owned(),
+            protocol: "tcp".to_owned(),
+            ..Segment::default()
+        };
+        vec![SegmentRow { segment, client: ClientId::default(), status: SegmentStatus::OK, used: 1 << 25 }]
+    }
+    fn replicas(&self, key: &[u8]) -> Result<Vec<ReplicaDescriptor>, ErrorCode> {
+        if key != b"a/b&+\xff" {
+            return Err(ErrorCode::OBJECT_NOT_FOUND);
+        }
+        let buffer = BufferDescriptor { size: 5, protocol: "tcp".to_owned(), ..BufferDescriptor::default() };
+        let kind = ReplicaKind::Memory(MemoryDescriptor { buffer });
+        Ok(vec![ReplicaDescriptor { id: ReplicaId(1), kind, status: ReplicaStatus::COMPLETE }])
+    }
+    fn remove_all(&self, force: bool) -> u64 {
+        if force { 7 } else { 3 }
+    }
+}
+
+fn start() -> Admin {
+    let options = AdminOptions { listen: "127.0.0.1:0".to_owned(), max_requests: 4 };
+    Admin::start(&options, Arc::new(Constants)).unwrap()
+}
+
+/// Status and body.
+fn request(admin: &Admin, line: &str) -> (u16, String) {
+    let mut socket = TcpStream::connect(admin.address()).unwrap();
+    write!(socket, "{line} HTTP/1.0\r\n\r\n").unwrap();
+    let mut answer = Vec::new();
+    socket.read_to_end(&mut answer).unwrap();
+    let answer = String::from_utf8(answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
+
+#[test]
+fn shapes_of_the_peer() {
+    let admin = start();
+    assert_eq!(request(&admin, "GET /metrics"), (200, "# TYPE x counter\nx 1\n".to_owned()));
+    assert_eq!(request(&admin, "GET /role"), (200, "leader".to_owned()));
+    assert_eq!(request(&admin, "GET /nowhere"), (404, "404 Not Found".to_owned()));
+    assert_eq!(request(&admin, "POST /metrics"), (404, "404 Not Found".to_owned()));
+    assert_eq!(request(&admin, "GET /get_all_segments"), (200, "<b>host\n".to_owned()));
+    let (status, body) = request(&admin, "GET /health");
+    assert_eq!(status, 200);
+    assert!(body.contains("\"status\":\"ok\"") && body.contains("\"service_ready\":true"));
+    let (status, body) = request(&admin, "GET /query_key?key=a%2Fb%26+%FF");
+    assert_eq!(status, 200);
+    assert!(body.contains("\"size_\":5"), "{body}");
+    let (status, body) = request(&admin, "GET /query_key?key=other");
+    assert_eq!(status, 404);
+    assert!(body.contains("\"error_code\":-704") && body.contains("\"error_message\":\"OBJECT_NOT_FOUND\""));
+    assert_eq!(request(&admin, "GET /batch_query_keys").0, 400);
+    let (_, body) = request(&admin, "GET /batch_query_keys?keys=x,y");
+    assert!(body.contains("\"x\":{") && body.contains("\"ok\":false"), "{body}");
+    assert_eq!(request(&admin, "GET /query_segment?segment=no").0, 500);
+    assert!(request(&admin, "GET /query_segment?segment=%3Cb%3Ehost").1.contains("Used(bytes): 33554432\n"));
+    assert!(request(&admin, "GET /api/v1/segments/status?segment=%3Cb%3Ehost").1.contains("\"status_name\":\"OK\""));
+    assert_eq!(request(&admin, "GET /api/v1/segments/status").0, 400);
+    assert_eq!(request(&admin, "GET /api/v1/tenant_quotas").0, 409);
+    assert_eq!(request(&admin, "POST /api/v1/drain_jobs").0, 501);
+    assert!(request(&admin, "POST /api/v1/remove_all?force=true").1.contains("\"removed_count\":7"));
+    assert!(request(&admin, "GET /get_segments_detail").1.contains("\"base_address\":\"0x1000\""));
+}
+
+#[test]
+fn long_lists_come_whole() {
+    let admin = start();
+    let (status, body) = request(&admin, "GET /get_all_keys");
+    assert_eq!(status, 200);
+    assert_eq!(body.lines().count() as u64, KEYS);
+    assert!(body.ends_with("key-19999\n"));
+    let (_, body) = request(&admin, "GET /keys.json?after=19990&limit=100");
+    assert!(body.contains("key-19999") && body.contains("\"next\":null"), "{body}");
+    let (_, body) = request(&admin, "GET /keys.json?limit=2");
+    assert!(body.contains("\"next\":\"2\""), "{body}");
+}
+
+#[test]
+fn the_status_page_is_self_contained() {
+    let admin = start();
+    let (status, body) = request(&admin, "GET /");
+    assert_eq!(status, 200);
+    assert!(!body.contains("http://") && !body.contains("https://") && !body.contains("innerHTML"));
+    let (_, body) = request(&admin, "GET /status.json");
+    assert!(body.contains("\"keys\":20000") && body.contains("\"allocator_usage_percent\":50.0"), "{body}");
+}
+
+#[test]
+fn a_taken_port_is_named() {
+    let admin = start();
+    let options = AdminOptions { listen: admin.address().to_string(), max_requests: 1 };
+    let error = Admin::start(&options, Arc::new(Constants)).unwrap_err().to_string();
+    assert!(error.contains("metrics_port"), "{error}");
+}

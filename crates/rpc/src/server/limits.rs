@@ -1,0 +1,43 @@
+//! What one peer may cost. Every field is a setting of the master.
+
+use std::time::Duration;
+
+/// Limits of a server; the defaults suit a master with thousands of clients.
+#[derive(Clone, Debug)]
+pub struct ServerLimits {
+    /// Largest request body in bytes; a larger claim closes the connection at once. Nothing is allocated for a claim.
+    pub max_body_bytes: u32,
+    /// Largest request attachment in bytes. Store calls carry none; what comes is read and handed to the service.
+    pub max_attachment_bytes: u32,
+    /// Open connections over all listeners; further ones are accepted and closed at once.
+    pub max_connections: usize,
+    /// Bytes of replies that a peer has not read, above which its requests wait. One reply may exceed it.
+    pub max_unsent_bytes: usize,
+    /// Deferred calls of one connection that may be open, above which its requests wait.
+    pub max_deferred: usize,
+    /// Time without a new byte after which a connection is closed that never sent a whole request or stopped inside one.
+    /// Checked every [`SWEEP_INTERVAL`]; the default closes within two seconds.
+    pub stalled_frame_timeout: Duration,
+    /// Longest time that one request may take to arrive, however steadily its bytes trickle.
+    pub frame_timeout: Duration,
+    /// Time after which a peer that has replies to read and reads nothing is closed.
+    pub unsent_timeout: Duration,
+}
+
+/// How often deadlines of connections are looked at (only while some connection has one).
+pub const SWEEP_INTERVAL: Duration = Duration::from_millis(100);
+
+impl Default for ServerLimits {
+    fn default() -> Self {
+        ServerLimits {
+            max_body_bytes: 64 << 20,
+            max_attachment_bytes: 64 << 20,
+            max_connections: 16_384,
+            max_unsent_bytes: 4 << 20,
+            max_deferred: 1024,
+            stalled_frame_timeout: Duration::from_millis(1700),
+            frame_timeout: Duration::from_secs(30),
+            unsent_timeout: Duration::from_secs(30),
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Where a server listens.
+
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+
+use super::StartError;
+use super::service::ListenerTag;
+use crate::RpcAddress;
+
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 4096;
+
+/// A listener to open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listener {
+    /// Where. TCP port 0 takes any free port, `[::]` also takes IPv4 clients. A UNIX socket file left over by a dead
+    /// process is replaced, and the file is removed at the end.
+    pub address: RpcAddress,
+    /// What `Request::tag` says for its connections.
+    pub tag: ListenerTag,
+}
+
+impl Listener {
+    /// A TCP listener.
+    pub fn tcp(address: SocketAddr, tag: ListenerTag) -> Self {
+        Listener { address: RpcAddress::Tcp(address), tag }
+    }
+
+    /// A UNIX listener.
+    pub fn unix(path: impl Into<PathBuf>, tag: ListenerTag) -> Self {
+        Listener { address: RpcAddress::Unix(path.into()), tag }
+    }
+}
+
+/// A listener that is open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BoundListener {
+    /// The address with its real port.
+    pub address: RpcAddress,
+    /// Its tag.
+    pub tag: ListenerTag,
+}
+
+impl BoundListener {
+    /// The TCP address, `None` for a UNIX socket.
+    pub fn tcp(&self) -> Option<SocketAddr> {
+        match self.address {
+            RpcAddress::Tcp(address) => Some(address),
+            RpcAddress::Unix(_) => None,
+        }
+    }
+}
+
+/// Binds and listens; the socket does not block.
+pub(super) fn bind(listener: &Listener) -> Result<(OwnedFd, BoundListener), StartError> {
+    let failed = |source| StartError::Listen { address: listener.address.clone(), source };
+    let (socket, address) = match &listener.address {
+        RpcAddress::Tcp(address) => bind_tcp(*address).map_err(failed)?,
+        RpcAddress::Unix(path) => bind_unix(path).map_err(failed)?,
+    };
+    Ok((socket.into(), BoundListener { address, tag: listener.tag }))
+}
+
+fn bind_tcp(address: SocketAddr) -> std::io::Result<(Socket, RpcAddress)> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    if address.ip().is_unspecified() && address.is_ipv6() {
+        socket.set_only_v6(false)?;
+    }
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    socket.set_nonblocking(true)?;
+    let real = socket.local_addr()?.as_socket().ok_or_else(|| std::io::Error::other("not an IP address"))?;
+    Ok((socket, RpcAddress::Tcp(real)))
+}
+
+fn bind_unix(path: &PathBuf) -> std::io::Result<(Socket, RpcAddress)> {
+    let address = SockAddr::unix(path)?;
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    if let Err(error) = socket.bind(&address) {
+        let probe = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        // Somebody answers, or the file is no socket: it is not ours to remove.
+        if probe.connect(&address).map_or_else(|e| e.kind() != std::io::ErrorKind::ConnectionRefused, |()| true) {
+            return Err(error);
+        }
+        std::fs::remove_file(path)?;
+        socket.bind(&address)?;
+    }
+    socket.listen(BACKLOG)?;
+    socket.set_nonblocking(true)?;
+    Ok((socket, RpcAddress::Unix(path.clone())))
+}

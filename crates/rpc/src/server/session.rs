@@ -1,0 +1,383 @@
+//! The server side of connections, without their sockets: bytes in, replies out, verdicts on what to do next.
+//!
+//! A backend owns the sockets and drives this with what it read. Invariants: unprocessed input is at most one frame within the
+//! limits plus what one read brought; a frame is answered once, in order, or deferred; nothing is read on behalf of a
+//! session that is held back.
+
+use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use yb_types::MonotonicTime;
+
+use super::counters::{CounterSet, ServerCounters};
+use super::limits::ServerLimits;
+use super::mailbox::Mailbox;
+use super::service::{Answer, HANDLER_FAILED, ListenerTag, Outcome, Reply, Request, Service, SessionId};
+use super::service::{BAD_ARGUMENTS, UNKNOWN_FUNCTION, seal, write_error};
+use crate::frame::{FrameError, REPLY_HEADER, REQUEST_HEADER, RequestHeader};
+
+/// Capacity of a session's input buffer that is kept while it is empty.
+const KEPT_INPUT: usize = 4096;
+
+/// What a backend does with a connection after handing over bytes or room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Go on; `read` says whether to read from the peer, `ready` that whole requests wait for room.
+    Keep { read: bool, ready: bool },
+    /// Send what is there, then close.
+    CloseWhenSent,
+}
+
+/// Why a connection was closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CloseReason {
+    PeerLeft,
+    Io,
+    Unread,
+    Stalled,
+    BadMagic,
+    BadHeader,
+    TooLarge,
+}
+
+#[derive(Debug)]
+struct Session {
+    id: SessionId,
+    tag: ListenerTag,
+    peer: Option<SocketAddr>,
+    /// Bytes that are not processed yet.
+    input: Vec<u8>,
+    deferred: usize,
+    /// At least one whole request came.
+    greeted: bool,
+    /// The peer will send nothing more.
+    ended: bool,
+    /// Whole requests wait until the peer reads or deferred calls are answered.
+    held: bool,
+    watched: bool,
+    last_byte: MonotonicTime,
+    frame_started: MonotonicTime,
+    failure: Option<CloseReason>,
+}
+
+/// Where to stop processing.
+enum Step {
+    /// All whole frames are answered.
+    NeedMore,
+    /// A limit holds the session back.
+    Held,
+    Broken(CloseReason),
+}
+
+/// All sessions of one worker and the service that answers them.
+pub(crate) struct Sessions<S: Service> {
+    service: Arc<S>,
+    state: S::Worker,
+    mailbox: Arc<Mailbox>,
+    limits: ServerLimits,
+    counters: Arc<ServerCounters>,
+    index: usize,
+    slots: Vec<Option<Session>>,
+    free: Vec<u32>,
+    next_generation: u32,
+    /// Slots that have a deadline: no whole request yet, or inside a frame.
+    watched: Vec<u32>,
+    /// The time of this turn.
+    now: MonotonicTime,
+    served_this_turn: bool,
+    /// Open connections of this worker; the acceptor counts up, closing counts down.
+    load: Arc<AtomicUsize>,
+}
+
+impl<S: Service> Sessions<S> {
+    pub(crate) fn new(
+        service: Arc<S>,
+        mailbox: Arc<Mailbox>,
+        limits: ServerLimits,
+        counters: Arc<ServerCounters>,
+        index: usize,
+        load: Arc<AtomicUsize>,
+    ) -> Self {
+        Sessions {
+            state: service.worker(index),
+            service,
+            mailbox,
+            limits,
+            counters,
+            index,
+            slots: Vec::new(),
+            free: Vec::new(),
+            next_generation: 0,
+            watched: Vec::new(),
+            now: MonotonicTime(0),
+            served_this_turn: false,
+            load,
+        }
+    }
+
+    /// The time of this turn.
+    pub(crate) fn now(&self) -> MonotonicTime {
+        self.now
+    }
+
+    pub(crate) fn counters(&self) -> &CounterSet {
+        self.counters.worker(self.index)
+    }
+
+    /// Starts a turn.
+    pub(crate) fn turn_started(&mut self, now: MonotonicTime) {
+        self.now = now;
+        self.counters().turns.add(1);
+    }
+
+    /// Ends a turn.
+    pub(crate) fn turn_ended(&mut self) {
+        if std::mem::take(&mut self.served_this_turn) {
+            self.service.turn_ended(&mut self.state, self.now);
+        }
+    }
+
+    /// Takes a slot for a new connection.
+    pub(crate) fn open(&mut self, tag: ListenerTag, peer: Option<SocketAddr>) -> u32 {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            (self.slots.len() - 1) as u32
+        });
+        self.next_generation = self.next_generation.wrapping_add(1);
+        let session = Session {
+            id: SessionId { slot, generation: self.next_generation },
+            tag,
+            peer,
+            input: Vec::new(),
+            deferred: 0,
+            greeted: false,
+            ended: false,
+            held: false,
+            watched: true,
+            last_byte: self.now,
+            frame_started: self.now,
+            failure: None,
+        };
+        self.watched.push(slot);
+        self.slots[slot as usize] = Some(session);
+        slot
+    }
+
+    /// Forgets a connection and counts why. Its slot stays taken until [`Sessions::release`].
+    pub(crate) fn close(&mut self, slot: u32, reason: CloseReason) {
+        let Some(session) = self.slots.get_mut(slot as usize).and_then(Option::take) else { return };
+        if session.watched {
+            self.watched.retain(|&s| s != slot);
+        }
+        self.load.fetch_sub(1, Ordering::Relaxed);
+        let reason = session.failure.unwrap_or(reason);
+        let counters = self.counters();
+        counters.connections_closed.add(1);
+        match reason {
+            CloseReason::PeerLeft => {}
+            CloseReason::Io => counters.closed_io.add(1),
+            CloseReason::Unread => counters.closed_unread.add(1),
+            CloseReason::Stalled => counters.closed_stalled.add(1),
+            CloseReason::BadMagic => counters.closed_bad_magic.add(1),
+            CloseReason::BadHeader => counters.closed_bad_header.add(1),
+            CloseReason::TooLarge => counters.closed_too_large.add(1),
+        }
+        tracing::debug!(?reason, peer = ?session.peer, "connection closed");
+    }
+
+    /// The backend has no more business with this slot.
+    pub(crate) fn release(&mut self, slot: u32) {
+        self.free.push(slot);
+    }
+
+    /// Bytes came. Replies are appended to `out`; `unsent` bytes of earlier replies are still on their way.
+    pub(crate) fn received(&mut self, slot: u32, bytes: &[u8], out: &mut Vec<u8>, unsent: usize) -> Verdict {
+        let Some(mut session) = self.slots.get_mut(slot as usize).and_then(Option::take) else {
+            return Verdict::CloseWhenSent;
+        };
+        self.counters().bytes_received.add(bytes.len() as u64);
+        session.last_byte = self.now;
+        if session.failure.is_none() {
+            if session.input.is_empty() {
+                let (used, step) = self.process(&mut session, bytes, out, unsent);
+                session.input.extend_from_slice(bytes.get(used..).unwrap_or_default());
+                self.after(&mut session, used > 0, step);
+            } else {
+                session.input.extend_from_slice(bytes);
+                self.process_input(&mut session, out, unsent);
+            }
+        }
+        self.put_back(session)
+    }
+
+    /// There is room again, or a deferred call was answered: goes on with what waits.
+    pub(crate) fn resume(&mut self, slot: u32, out: &mut Vec<u8>, unsent: usize) -> Verdict {
+        let Some(mut session) = self.slots.get_mut(slot as usize).and_then(Option::take) else {
+            return Verdict::CloseWhenSent;
+        };
+        if session.held && session.failure.is_none() {
+            (session.last_byte, session.frame_started) = (self.now, self.now);
+            self.process_input(&mut session, out, unsent);
+        }
+        self.put_back(session)
+    }
+
+    /// The peer sends nothing more.
+    pub(crate) fn ended(&mut self, slot: u32) -> Verdict {
+        match self.slots.get_mut(slot as usize).and_then(Option::as_mut) {
+            Some(session) => {
+                session.ended = true;
+                session.verdict()
+            }
+            None => Verdict::CloseWhenSent,
+        }
+    }
+
+    /// A deferred reply came back. `None`: its connection is gone.
+    pub(crate) fn deferred(&mut self, id: SessionId, frame: &[u8], failed: bool, out: &mut Vec<u8>) -> Option<u32> {
+        self.counters().deferred_replies.add(1);
+        self.counters().failed_handlers.add(u64::from(failed));
+        let session = self.slots.get_mut(id.slot as usize)?.as_mut().filter(|s| s.id == id)?;
+        session.deferred = session.deferred.saturating_sub(1);
+        out.extend_from_slice(frame);
+        Some(id.slot)
+    }
+
+    /// True when some session has a deadline.
+    pub(crate) fn has_deadlines(&self) -> bool {
+        !self.watched.is_empty()
+    }
+
+    /// Appends the slots whose deadline has passed.
+    pub(crate) fn stalled(&self, into: &mut Vec<u32>) {
+        let late = |session: &Session| {
+            let quiet = self.now.since(session.last_byte) >= self.limits.stalled_frame_timeout;
+            quiet || self.now.since(session.frame_started) >= self.limits.frame_timeout
+        };
+        let stalled = |&&slot: &&u32| self.slots[slot as usize].as_ref().is_some_and(|s| !s.held && late(s));
+        into.extend(self.watched.iter().filter(stalled));
+    }
+
+    /// All open slots, at the end of the worker.
+    pub(crate) fn open_slots(&self) -> Vec<u32> {
+        self.slots.iter().flatten().map(|session| session.id.slot).collect()
+    }
+
+    fn put_back(&mut self, session: Session) -> Verdict {
+        let (verdict, slot) = (session.verdict(), session.id.slot);
+        self.slots[slot as usize] = Some(session);
+        verdict
+    }
+
+    fn process_input(&mut self, session: &mut Session, out: &mut Vec<u8>, unsent: usize) {
+        let mut input = std::mem::take(&mut session.input);
+        let (used, step) = self.process(session, &input, out, unsent);
+        input.drain(..used);
+        if input.is_empty() && input.capacity() > KEPT_INPUT {
+            input = Vec::new();
+        }
+        session.input = input;
+        self.after(session, used > 0, step);
+    }
+
+    /// Answers whole frames from the front of `bytes`; returns how many bytes they were.
+    fn process(&mut self, session: &mut Session, bytes: &[u8], out: &mut Vec<u8>, unsent: usize) -> (usize, Step) {
+        let (mut used, mut requests) = (0, 0);
+        let step = loop {
+            if out.len() + unsent > self.limits.max_unsent_bytes || session.deferred >= self.limits.max_deferred {
+                break Step::Held;
+            }
+            let rest = bytes.get(used..).unwrap_or_default();
+            let header = match RequestHeader::parse(rest) {
+                Ok(Some(header)) => header,
+                Ok(None) => break Step::NeedMore,
+                Err(FrameError::Magic(_)) => break Step::Broken(CloseReason::BadMagic),
+                Err(_) => break Step::Broken(CloseReason::BadHeader),
+            };
+            if header.body > self.limits.max_body_bytes || header.attachment > self.limits.max_attachment_bytes {
+                break Step::Broken(CloseReason::TooLarge);
+            }
+            let body_end = REQUEST_HEADER + header.body as usize;
+            let end = body_end + header.attachment as usize;
+            let (Some(body), Some(attachment)) = (rest.get(REQUEST_HEADER..body_end), rest.get(body_end..end)) else {
+                break Step::NeedMore;
+            };
+            let (function, tag, peer) = (header.function, session.tag, session.peer);
+            let request = Request { function, body, attachment, tag, peer, now: self.now };
+            self.answer(session, request, header.sequence, out);
+            used += end;
+            requests += 1;
+        };
+        if requests > 0 {
+            session.greeted = true;
+            self.served_this_turn = true;
+            self.counters().requests.add(requests);
+        }
+        (used, step)
+    }
+
+    fn answer(&mut self, session: &mut Session, request: Request<'_>, sequence: u32, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(&[0; REPLY_HEADER]);
+        let reply = Reply { out, mailbox: &self.mailbox, session: session.id, sequence };
+        let call = || self.service.call(&mut self.state, request, reply);
+        // A handler's bug costs its caller an error, not everybody the server.
+        let outcome = catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| {
+            tracing::error!(function = request.function, "a handler panicked");
+            Outcome(Answer::Failed { text: "the handler panicked".to_owned() })
+        });
+        match outcome.0 {
+            Answer::Done => seal(out, start, sequence),
+            Answer::Deferred => {
+                out.truncate(start);
+                session.deferred += 1;
+            }
+            Answer::Refused { code, text } => {
+                out.truncate(start);
+                write_error(out, sequence, code, text);
+                self.counters().unknown_functions.add(u64::from(code == UNKNOWN_FUNCTION));
+                self.counters().bad_arguments.add(u64::from(code == BAD_ARGUMENTS));
+            }
+            Answer::Failed { text } => {
+                out.truncate(start);
+                write_error(out, sequence, HANDLER_FAILED, &text);
+                self.counters().failed_handlers.add(1);
+            }
+        }
+    }
+
+    /// Keeps the session's state and its deadline in step with how far processing came.
+    fn after(&mut self, session: &mut Session, progressed: bool, step: Step) {
+        if progressed {
+            session.frame_started = self.now;
+        }
+        let was_held = std::mem::replace(&mut session.held, matches!(step, Step::Held));
+        if session.held && !was_held {
+            self.counters().held_back.add(1);
+        }
+        match step {
+            Step::Broken(reason) => session.failure = Some(reason),
+            Step::Held if session.input.is_empty() => session.held = false,
+            _ => {}
+        }
+        let watch = !session.greeted || !session.input.is_empty();
+        if watch && !session.watched {
+            session.frame_started = self.now;
+            self.watched.push(session.id.slot);
+        } else if !watch && session.watched {
+            self.watched.retain(|&slot| slot != session.id.slot);
+        }
+        session.watched = watch;
+    }
+}
+
+impl Session {
+    fn verdict(&self) -> Verdict {
+        if self.failure.is_some() || (self.ended && self.deferred == 0 && !self.held) {
+            return Verdict::CloseWhenSent;
+        }
+        Verdict::Keep { read: !self.held && !self.ended, ready: self.held }
+    }
+}

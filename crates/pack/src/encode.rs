@@ -263,11 +263,15 @@ impl<'o> BodyWriter<'o> {
         }
     }
 
-    /// Ends the body.
+    /// Ends the body and gives the buffer back.
     ///
-    /// # Errors
-    /// As [`encode`]; the buffer then ends where the body began.
-    pub fn finish(mut self) -> Result<(), EncodeError> {
+    /// The result is an error as for [`encode`]; the buffer then ends where the body began.
+    pub fn finish(mut self) -> (&'o mut Vec<u8>, Result<(), EncodeError>) {
+        let result = self.close();
+        (self.out, result)
+    }
+
+    fn close(&mut self) -> Result<(), EncodeError> {
         if let Some(failure) = self.failure.take() {
             self.out.truncate(self.start);
             return Err(failure);

@@ -26,7 +26,7 @@ mod version;
 mod writer;
 
 pub use body::{BodyType, decode, peek_code};
-pub use encode::{BodyWriter, Form, Scratch, encode};
+pub use encode::{BodyWriter, Form, OpenList, Scratch, encode};
 pub use impls::{CharSpan, PackMap, U8List};
 pub use list::{List, ListIter};
 pub use literal::{Literal, literal_code, name_code};

@@ -113,14 +113,14 @@ impl<'a> ReplicaRef<'a> {
     }
 }
 
-/// Writes one response frame at the end of an output buffer.
+/// Writes one response frame, or the body of one, at the end of an output buffer.
 ///
 /// The pieces must be those of the function's result, in order; the methods named after results do that.
 #[derive(Debug)]
 pub struct ReplyWriter<'o> {
     body: BodyWriter<'o>,
-    frame_start: usize,
-    sequence: u32,
+    /// Start and sequence number of the frame; `None` when somebody else writes the header.
+    frame: Option<(usize, u32)>,
     rpc: Rpc,
 }
 
@@ -142,7 +142,24 @@ impl<'o> ReplyWriter<'o> {
         let frame_start = out.len();
         out.extend_from_slice(&[0; RESPONSE_HEADER_LEN]);
         let body = BodyWriter::begin(&signature.reply, form, expected, out, scratch);
-        Ok(ReplyWriter { body, frame_start, sequence, rpc })
+        Ok(ReplyWriter { body, frame: Some((frame_start, sequence)), rpc })
+    }
+
+    /// Begins the body of a response whose header is written by somebody else.
+    ///
+    /// # Errors
+    /// As [`ReplyWriter::begin`].
+    pub fn begin_body(
+        table: &'static WireTable,
+        rpc: Rpc,
+        form: Form,
+        expected: usize,
+        out: &'o mut Vec<u8>,
+        scratch: &'o mut Scratch,
+    ) -> Result<ReplyWriter<'o>, WireError> {
+        let signature = table.signature(rpc)?;
+        let body = BodyWriter::begin(&signature.reply, form, expected, out, scratch);
+        Ok(ReplyWriter { body, frame: None, rpc })
     }
 
     /// Appends a piece.
@@ -220,16 +237,20 @@ impl<'o> ReplyWriter<'o> {
     ///
     /// # Errors
     /// When a piece does not exist in the generation, or the body is longer than 4 GiB. The buffer then ends where
-    /// the frame began, and another answer can be given.
+    /// the frame (or the body) began, and another answer can be given.
     pub fn finish(self) -> Result<(), WireError> {
         let (out, result) = self.body.finish();
         match result {
             Ok(()) => {
-                finish_response(out, self.frame_start, self.sequence, TransportError::OK);
+                if let Some((start, sequence)) = self.frame {
+                    finish_response(out, start, sequence, TransportError::OK);
+                }
                 Ok(())
             }
             Err(source) => {
-                out.truncate(self.frame_start);
+                if let Some((start, _)) = self.frame {
+                    out.truncate(start);
+                }
                 Err(encode_error(self.rpc, source))
             }
         }

@@ -22,7 +22,7 @@ mod transport_error;
 pub use codec::{WireError, decode_reply, encode_error_reply, encode_reply, encode_request};
 pub use profile::WireProfile;
 pub use reply::{BufferHolderRef, BufferRef, DfsRef, DiskRef, LocalDiskRef, ReplicaKindRef, ReplicaRef, ReplyWriter};
-pub use schema::{Call, Rpc, Service, Signature, WireTable, call};
+pub use schema::{Call, CallVisitor, Noun, Rpc, Service, Signature, WireTable, call};
 pub use transport_error::{ErrorBody, TransportError};
 pub use yb_pack::{DecodeError, EncodeError, Form, Limits, List, PackMap, Scratch};
 pub use yb_types::WireVersion;

@@ -27,6 +27,11 @@ impl WireProfile {
         if version >= WireVersion::V0_3_13 {
             return WireProfile::main();
         }
+        WireProfile::exactly(version)
+    }
+
+    /// One generation and nothing else: for clients and tools that know their peer.
+    pub fn exactly(version: WireVersion) -> WireProfile {
         WireProfile { primary: WireTable::of(version), also: None }
     }
 

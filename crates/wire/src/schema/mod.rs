@@ -77,6 +77,14 @@ pub trait Call {
     type Reply<'a>: Pack + Unpack<'a>;
 }
 
+/// Work that is done with the types of a function that is only known at run time (tools, tests).
+pub trait CallVisitor {
+    /// What comes out.
+    type Output;
+    /// Does it.
+    fn visit<C: Call>(self) -> Self::Output;
+}
+
 /// One row of the table.
 #[derive(Debug)]
 pub(crate) struct Row {

@@ -6,7 +6,7 @@
 use yb_pack::PackMap;
 use yb_types::{ClientId, ReplicaDescriptor, SegmentStatus, Uuid, WireVersion};
 
-use super::{Call, Noun, Row, Service, describe, types_of};
+use super::{Call, CallVisitor, Noun, Row, Service, describe, types_of};
 use crate::messages::*;
 
 macro_rules! rpc_table {
@@ -34,6 +34,13 @@ macro_rules! rpc_table {
                     note: $note,
                 }),*];
                 &ROWS[self as usize]
+            }
+        }
+
+        impl Rpc {
+            /// Calls `visitor` with the marker type of this function.
+            pub fn visit<V: CallVisitor>(self, visitor: V) -> V::Output {
+                match self { $(Rpc::$rpc => visitor.visit::<call::$rpc>(),)* }
             }
         }
 

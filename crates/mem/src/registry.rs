@@ -1,5 +1,6 @@
 //! Registered regions: the only memory that transfers may touch by address.
 
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -19,10 +20,18 @@ impl ForeignMemory {
     /// Says that `address..address+len` is memory that may be read and written.
     ///
     /// # Safety
-    /// The range must stay mapped, readable and writable until the region made from it is unregistered successfully,
-    /// and no Rust reference to its bytes may live while transfers use it.
+    /// The range must stay mapped, readable and writable as long as this value lives and until the region made from it
+    /// is unregistered successfully, and no Rust reference to its bytes may live while transfers use it.
     pub unsafe fn new(address: u64, len: u64) -> Self {
         ForeignMemory { address, len }
+    }
+
+    /// The range as local memory of one transfer, without registering it; a null range has no bytes.
+    pub fn lend(&self) -> LocalBuffer<'_> {
+        let first = NonNull::new(self.address as *mut u8);
+        let len = if first.is_some() { self.len as usize } else { 0 };
+        // SAFETY: the range is what `new` was promised, for the borrow of self; a range of no bytes is always valid.
+        LocalBuffer::span_of(unsafe { Span::from_raw(first.unwrap_or(NonNull::dangling()), len, true) })
     }
 }
 
@@ -363,6 +372,17 @@ mod tests {
         let segment = Arc::new(MemorySegment::create(8192, SegmentOptions::default()).unwrap());
         registry.add_segment(Arc::clone(&segment), Access::Remote).unwrap();
         (registry, segment)
+    }
+
+    #[test]
+    fn foreign_memory_is_lent_without_being_registered() {
+        let mut bytes = vec![7u8; 100];
+        // SAFETY: the vector outlives the value, and is not looked at before the copy is over.
+        let memory = unsafe { ForeignMemory::new(bytes.as_mut_ptr() as u64, 100) };
+        crate::copy(memory.lend().span(), Span::source(&[9; 100]), crate::CopyHint::Cached).unwrap();
+        assert_eq!(bytes, [9; 100]);
+        // SAFETY: a null range has no bytes.
+        assert!(unsafe { ForeignMemory::new(0, 100) }.lend().is_empty());
     }
 
     #[test]

@@ -1,0 +1,381 @@
+//! The public face: every call as the caller makes it, over the batches of [`crate::ops`].
+
+use std::sync::Arc;
+
+use smallvec::smallvec;
+use yb_transfer::{ForeignMemory, LocalBuffer};
+use yb_types::{ClientId, ReplicaDescriptor, ReplicateConfig};
+
+use crate::asynchronous::AsyncClient;
+use crate::core::Core;
+use crate::ops::{Duplicates, Lookup, PutOutcome};
+use crate::{ClientBuilder, ClientConfig, Error, GetItem, MemoryRange, MetricsSnapshot, PutItem, Result};
+
+/// How the client stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// The master answers.
+    Healthy,
+    /// The master does not answer.
+    MasterUnreachable,
+    /// The client was closed.
+    Closed,
+}
+
+/// A Store client. Clones are the same client; it closes when [`Client::close`] is called or the last clone is dropped.
+///
+/// Every call may be made from any number of threads. Keys are bytes. A failure of a whole batch (a dead master, a
+/// closed client) is repeated for every key, so the answers always have the length of the keys.
+#[derive(Clone, Debug)]
+pub struct Client(pub(crate) Arc<Core>);
+
+impl Client {
+    /// Collects what a client needs.
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::default()
+    }
+
+    /// Sets a client up: finds the master, checks its version, starts the Transfer Engine, lends memory if asked to.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a configuration that cannot work, [`Error::MasterUnreachable`], [`Error::Incompatible`],
+    /// [`Error::Setup`] with the step that failed. What was done before is undone.
+    pub fn connect(config: ClientConfig) -> Result<Client> {
+        Core::connect(config).map(Client)
+    }
+
+    // Put.
+
+    /// Stores `value` under `key`. An object that is there already stays as it is.
+    ///
+    /// # Errors
+    /// [`Error::Busy`], [`Error::NoSpace`], [`Error::Transfer`], [`Error::MasterUnreachable`], [`Error::Invalid`] for an
+    /// empty key. Nothing is readable under `key` then that was not before.
+    pub fn put(&self, key: impl AsRef<[u8]>, value: &[u8], config: &ReplicateConfig) -> Result<PutOutcome> {
+        self.put_item(PutItem::new(key.as_ref(), value), config)
+    }
+
+    /// Stores the parts, one after the other, as one object.
+    ///
+    /// # Errors
+    /// As [`Client::put`].
+    pub fn put_parts(&self, key: impl AsRef<[u8]>, parts: &[&[u8]], config: &ReplicateConfig) -> Result<PutOutcome> {
+        let from = parts.iter().map(|part| LocalBuffer::source(part)).collect();
+        self.put_item(PutItem { key: key.as_ref(), from }, config)
+    }
+
+    /// Stores registered memory.
+    ///
+    /// # Errors
+    /// As [`Client::put`]; [`Error::Invalid`] when the range is not inside one registered buffer.
+    pub fn put_from(&self, key: impl AsRef<[u8]>, from: MemoryRange, config: &ReplicateConfig) -> Result<PutOutcome> {
+        let from = smallvec![self.local(from)?];
+        self.put_item(PutItem { key: key.as_ref(), from }, config)
+    }
+
+    fn put_item(&self, item: PutItem<'_>, config: &ReplicateConfig) -> Result<PutOutcome> {
+        only(self.batch_put_items(&[item], config, Duplicates::FirstWins))
+    }
+
+    /// Stores many objects: one request to the master to reserve, one to publish, one transfer batch. Of several items
+    /// with one key the first is written.
+    ///
+    /// # Errors
+    /// Per item, as [`Client::put`].
+    pub fn batch_put<K, V>(&self, items: &[(K, V)], config: &ReplicateConfig) -> Vec<Result<PutOutcome>>
+    where
+        K: AsRef<[u8]>,
+        V: AsRef<[u8]>,
+    {
+        let items: Vec<PutItem<'_>> =
+            items.iter().map(|(key, value)| PutItem::new(key.as_ref(), value.as_ref())).collect();
+        self.batch_put_items(&items, config, Duplicates::FirstWins)
+    }
+
+    /// Stores many objects from registered memory. Of several items with one key the last is written.
+    ///
+    /// # Errors
+    /// Per item, as [`Client::put_from`].
+    pub fn batch_put_from<K: AsRef<[u8]>>(
+        &self,
+        items: &[(K, MemoryRange)],
+        config: &ReplicateConfig,
+    ) -> Vec<Result<PutOutcome>> {
+        each_local(
+            items,
+            |range| self.local(range),
+            |ready| {
+                let ready: Vec<PutItem<'_>> =
+                    ready.into_iter().map(|(key, buffer)| PutItem { key, from: smallvec![buffer] }).collect();
+                self.batch_put_items(&ready, config, Duplicates::LastWins)
+            },
+        )
+    }
+
+    /// The general form: objects in parts of any memory.
+    ///
+    /// # Errors
+    /// Per item, as [`Client::put`].
+    pub fn batch_put_items(
+        &self,
+        items: &[PutItem<'_>],
+        config: &ReplicateConfig,
+        duplicates: Duplicates,
+    ) -> Vec<Result<PutOutcome>> {
+        self.0.put_many(items, config, duplicates)
+    }
+
+    // Get.
+
+    /// The bytes of an object; empty for an empty object.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::Busy`] while its first writer is at it, [`Error::Transfer`] when no replica could be
+    /// read, [`Error::LeaseExpired`], [`Error::MasterUnreachable`], [`Error::Invalid`] for an empty key.
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Vec<u8>> {
+        only(self.0.get_new([key.as_ref()]))
+    }
+
+    /// Reads an object into `into` and says how many bytes it has. `into` may be longer.
+    ///
+    /// # Errors
+    /// As [`Client::get`]; [`Error::BufferTooSmall`].
+    pub fn get_into(&self, key: impl AsRef<[u8]>, into: &mut [u8]) -> Result<u64> {
+        only(self.0.get_many([GetItem::new(key.as_ref(), into)]))
+    }
+
+    /// Reads an object into registered memory and says how many bytes it has.
+    ///
+    /// # Errors
+    /// As [`Client::get_into`]; [`Error::Invalid`] when the range is not inside one registered buffer.
+    pub fn get_into_range(&self, key: impl AsRef<[u8]>, into: MemoryRange) -> Result<u64> {
+        let into = smallvec![self.local(into)?];
+        only(self.0.get_many([GetItem { key: key.as_ref(), into }]))
+    }
+
+    /// Reads an object that [`Client::query`] found into `into`, without asking the master again while the lease lasts.
+    ///
+    /// # Errors
+    /// As [`Client::get_into`].
+    pub fn get_known(&self, item: GetItem<'_>, lookup: Lookup) -> Result<u64> {
+        self.0.get_known(item, lookup)
+    }
+
+    /// Reads many objects into new memory: one request to the master, one transfer batch.
+    ///
+    /// # Errors
+    /// Per key, as [`Client::get`].
+    pub fn batch_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Result<Vec<u8>>> {
+        self.0.get_new(keys.iter().map(AsRef::as_ref))
+    }
+
+    /// Reads many objects into registered memory.
+    ///
+    /// # Errors
+    /// Per item, as [`Client::get_into_range`].
+    pub fn batch_get_into<K: AsRef<[u8]>>(&self, items: &[(K, MemoryRange)]) -> Vec<Result<u64>> {
+        each_local(
+            items,
+            |range| self.local(range),
+            |ready| {
+                let ready = ready.into_iter().map(|(key, buffer)| GetItem { key, into: smallvec![buffer] });
+                self.0.get_many(ready)
+            },
+        )
+    }
+
+    /// The general form: objects into parts of any memory.
+    ///
+    /// # Errors
+    /// Per item, as [`Client::get_into`].
+    pub fn batch_get_items<'a>(&self, items: impl IntoIterator<Item = GetItem<'a>>) -> Vec<Result<u64>> {
+        self.0.get_many(items)
+    }
+
+    // Keys.
+
+    /// Whether the object can be read.
+    ///
+    /// # Errors
+    /// [`Error::MasterUnreachable`], [`Error::Invalid`] for an empty key.
+    pub fn exists(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        only(self.0.exists(&[key.as_ref()]))
+    }
+
+    /// Whether each object can be read: one request.
+    ///
+    /// # Errors
+    /// Per key, as [`Client::exists`].
+    pub fn batch_exists<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Result<bool>> {
+        self.0.exists(&borrow(keys))
+    }
+
+    /// Bytes of an object.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::Busy`], [`Error::MasterUnreachable`], [`Error::Invalid`] for an empty key.
+    pub fn size(&self, key: impl AsRef<[u8]>) -> Result<u64> {
+        self.query(key)?.size().ok_or(Error::NoReadableReplica)
+    }
+
+    /// Where an object can be read. Takes a read lease, as a read does.
+    ///
+    /// # Errors
+    /// As [`Client::size`].
+    pub fn query(&self, key: impl AsRef<[u8]>) -> Result<Lookup> {
+        only(self.0.query(&[key.as_ref()]))
+    }
+
+    /// Where each object can be read: one request.
+    ///
+    /// # Errors
+    /// Per key, as [`Client::size`].
+    pub fn batch_query<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Result<Lookup>> {
+        self.0.query(&borrow(keys))
+    }
+
+    /// The objects whose key matches an ECMAScript pattern anywhere.
+    ///
+    /// # Errors
+    /// [`Error::MasterUnreachable`]; [`Error::Refused`] for a bad pattern.
+    pub fn query_by_regex(&self, pattern: &str) -> Result<Vec<(Vec<u8>, Vec<ReplicaDescriptor>)>> {
+        self.0.query_by_regex(pattern.as_bytes())
+    }
+
+    /// Removes an object. `force` ignores read leases.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`]; [`Error::Refused`] with -706 while somebody may be reading it; [`Error::MasterUnreachable`].
+    pub fn remove(&self, key: impl AsRef<[u8]>, force: bool) -> Result<()> {
+        only(self.0.remove(&[key.as_ref()], force))
+    }
+
+    /// Removes objects: one request.
+    ///
+    /// # Errors
+    /// Per key, as [`Client::remove`].
+    pub fn batch_remove<K: AsRef<[u8]>>(&self, keys: &[K], force: bool) -> Vec<Result<()>> {
+        self.0.remove(&borrow(keys), force)
+    }
+
+    /// Removes the objects whose key matches an ECMAScript pattern anywhere; how many. Without `force` those with a read
+    /// lease stay.
+    ///
+    /// # Errors
+    /// [`Error::MasterUnreachable`]; [`Error::Refused`] for a bad pattern.
+    pub fn remove_by_regex(&self, pattern: &str, force: bool) -> Result<u64> {
+        self.0.remove_by_regex(pattern.as_bytes(), force)
+    }
+
+    /// Removes every object; how many. Without `force` those with a read lease stay.
+    ///
+    /// # Errors
+    /// [`Error::MasterUnreachable`].
+    pub fn remove_all(&self, force: bool) -> Result<u64> {
+        self.0.remove_all(force)
+    }
+
+    // Memory.
+
+    /// Lets this process's memory be named by address in calls of this client.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when it is no range or overlaps registered memory.
+    pub fn register_buffer(&self, memory: ForeignMemory) -> Result<()> {
+        self.0.register(memory)
+    }
+
+    /// Ends the registration that starts at `address`. When this succeeds no call uses the memory any more.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when none starts there, or calls use it for longer than a call may take.
+    pub fn unregister_buffer(&self, address: u64) -> Result<()> {
+        self.0.unregister(address)
+    }
+
+    /// Registered memory as a part of a [`PutItem`] or [`GetItem`]; it stays registered while the part lives.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when the range is not inside one registered buffer.
+    pub fn local(&self, range: MemoryRange) -> Result<LocalBuffer<'static>> {
+        self.0.local(range)
+    }
+
+    // The client itself.
+
+    /// How the client stands. A client that lends no memory asks the master now, and waits half a second at most.
+    pub fn health(&self) -> Health {
+        self.0.health()
+    }
+
+    /// What was counted since setup.
+    pub fn metrics(&self) -> MetricsSnapshot {
+        self.0.counters.snapshot()
+    }
+
+    /// What the Transfer Engine counted, per transport.
+    pub fn transfer_stats(&self) -> yb_transfer::TransferStats {
+        self.0.engine.stats()
+    }
+
+    /// Name of this client and of its segments, `host:port`.
+    pub fn hostname(&self) -> &str {
+        &self.0.hostname
+    }
+
+    /// `host:port` at which peers reach this client's memory; `None` when it lends none.
+    pub fn endpoint(&self) -> Option<&str> {
+        self.0.engine.endpoint()
+    }
+
+    /// Random, new with every setup.
+    pub fn client_id(&self) -> ClientId {
+        self.0.client_id
+    }
+
+    /// Bytes lent to the pool.
+    pub fn lent_bytes(&self) -> u64 {
+        self.0.membership.lock().as_ref().map_or(0, |membership| membership.lent_bytes())
+    }
+
+    /// The same client for callers that must not block.
+    pub fn asynchronous(&self) -> AsyncClient {
+        AsyncClient::new(self.clone())
+    }
+
+    /// Leaves the pool. Calls under way end, later ones answer [`Error::Closed`]; the second time nothing happens.
+    pub fn close(&self) {
+        self.0.close();
+    }
+}
+
+/// The answer of a batch of one.
+fn only<T>(answers: Vec<Result<T>>) -> Result<T> {
+    answers.into_iter().next().unwrap_or(Err(Error::Closed))
+}
+
+fn borrow<K: AsRef<[u8]>>(keys: &[K]) -> Vec<&[u8]> {
+    keys.iter().map(AsRef::as_ref).collect()
+}
+
+/// Runs a batch over the items whose memory is registered, and gives each of the others its refusal.
+fn each_local<'k, K: AsRef<[u8]>, T>(
+    items: &'k [(K, MemoryRange)],
+    local: impl Fn(MemoryRange) -> Result<LocalBuffer<'static>>,
+    batch: impl FnOnce(Vec<(&'k [u8], LocalBuffer<'static>)>) -> Vec<Result<T>>,
+) -> Vec<Result<T>> {
+    let mut ready = Vec::with_capacity(items.len());
+    let mut refused = Vec::new();
+    for (index, (key, range)) in items.iter().enumerate() {
+        match local(*range) {
+            Ok(buffer) => ready.push((key.as_ref(), buffer)),
+            Err(error) => refused.push((index, error)),
+        }
+    }
+    let mut answers = batch(ready);
+    // In ascending order, each insertion lands where its item was.
+    for (index, error) in refused {
+        answers.insert(index.min(answers.len()), Err(error));
+    }
+    answers
+}

@@ -1,0 +1,273 @@
+//! What a client is told at setup, and the check that it can work.
+
+use std::time::Duration;
+
+use yb_types::WireVersion;
+
+use crate::{CallLimits, Client, Error, Result};
+
+/// The only metadata server this client works with: descriptors come from the owners themselves.
+pub const P2P_HANDSHAKE: &str = "P2PHANDSHAKE";
+
+/// The smallest segment a client can lend; the same limit as the peer's.
+pub const MIN_SEGMENT_BYTES: u64 = 16 << 20;
+
+/// The protocols that the peer knows by name. Those that this build has not are refused by name, never replaced.
+const PEER_PROTOCOLS: [&str; 16] = [
+    "tcp",
+    "rdma",
+    "efa",
+    "cxi",
+    "nvmeof",
+    "nvlink",
+    "nvlink_intra",
+    "musa",
+    "hip",
+    "barex",
+    "cxl",
+    "ascend",
+    "ub",
+    "ubshmem",
+    "maca",
+    "rpc_only",
+];
+
+/// How a client is set up. Fields have the peer's names where it has one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientConfig {
+    /// `host` or `host:port`: the name of this client's segments, and the address it advertises.
+    pub local_hostname: String,
+    /// `P2PHANDSHAKE`.
+    pub metadata_server: String,
+    /// Bytes lent to the pool; 0 lends nothing, otherwise at least [`MIN_SEGMENT_BYTES`].
+    pub global_segment_size: u64,
+    /// Accepted because the peer's setup has it; no staging memory is kept, bytes move straight from and to the caller's.
+    pub local_buffer_size: u64,
+    /// `tcp`: shared memory on one host, TCP between hosts.
+    pub protocol: String,
+    /// Names of network devices, comma separated; without effect on `tcp`.
+    pub device_names: String,
+    /// `host:port` of the master.
+    pub master_address: String,
+    /// Whose key space.
+    pub tenant_id: String,
+    /// Address on which the handshake and data ports listen; `None`: the host of `local_hostname`, which is what peers
+    /// are told in either case. Only a client that lends memory listens.
+    pub listen_host: Option<String>,
+    /// Handshake port; 0 lets the kernel choose.
+    pub listen_port: u16,
+    /// Data port; 0 lets the kernel choose.
+    pub data_port: u16,
+    /// Whether memory may be shared with other processes of this host.
+    pub shared_memory: bool,
+    /// Touch every page of the segment at setup: slower to start, no page faults later.
+    pub populate_segment: bool,
+    /// The generation of the wire that the master is spoken to in.
+    pub wire_version: WireVersion,
+    /// How long calls may take.
+    pub limits: CallLimits,
+    /// How long one attempt to connect may take.
+    pub connect_timeout: Duration,
+    /// Time between two pings of a client that lends memory.
+    pub ping_interval: Duration,
+    /// Threads of the asynchronous face, started on first use.
+    pub async_threads: usize,
+    /// Connections for data calls to the master; each carries many requests at a time.
+    pub master_connections: usize,
+}
+
+impl Default for ClientConfig {
+    /// A client that lends nothing, of a master on this machine. `YB_SHM=0` in the environment forbids shared memory.
+    fn default() -> Self {
+        ClientConfig {
+            local_hostname: "localhost".to_owned(),
+            metadata_server: P2P_HANDSHAKE.to_owned(),
+            global_segment_size: 0,
+            local_buffer_size: 16 << 20,
+            protocol: "tcp".to_owned(),
+            device_names: String::new(),
+            master_address: "127.0.0.1:50051".to_owned(),
+            tenant_id: yb_types::DEFAULT_TENANT.to_owned(),
+            listen_host: None,
+            listen_port: 0,
+            data_port: 0,
+            shared_memory: std::env::var_os("YB_SHM").is_none_or(|value| value != "0"),
+            populate_segment: false,
+            wire_version: WireVersion::V0_3_13,
+            limits: CallLimits::default(),
+            connect_timeout: Duration::from_secs(1),
+            ping_interval: Duration::from_secs(1),
+            async_threads: 4,
+            master_connections: 1,
+        }
+    }
+}
+
+impl ClientConfig {
+    /// Refuses what cannot work, naming the field.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`].
+    pub fn check(&self) -> Result<()> {
+        let (host, port) = split_host_port(&self.local_hostname);
+        if host.is_empty() || port.is_some_and(|p| p.parse::<u16>().is_err()) {
+            return Err(Error::invalid(format!("local_hostname {:?} is not host or host:port", self.local_hostname)));
+        }
+        if !self.metadata_server.eq_ignore_ascii_case(P2P_HANDSHAKE) {
+            let text = format!("metadata server {:?} is not supported, use {P2P_HANDSHAKE}", self.metadata_server);
+            return Err(Error::invalid(text));
+        }
+        self.check_protocol()?;
+        if self.global_segment_size != 0 && self.global_segment_size < MIN_SEGMENT_BYTES {
+            return Err(Error::invalid(format!(
+                "global_segment_size {} is below the smallest segment of {MIN_SEGMENT_BYTES} bytes",
+                self.global_segment_size
+            )));
+        }
+        if self.master_address.contains("://") {
+            let text = format!("master address {:?}: high availability is not supported", self.master_address);
+            return Err(Error::invalid(text));
+        }
+        match split_host_port(&self.master_address) {
+            (host, Some(port)) if !host.is_empty() && port.parse::<u16>().is_ok() => Ok(()),
+            _ => Err(Error::invalid(format!("master address {:?} is not host:port", self.master_address))),
+        }
+    }
+
+    fn check_protocol(&self) -> Result<()> {
+        match self.protocol.as_str() {
+            "tcp" => Ok(()),
+            known if PEER_PROTOCOLS.contains(&known) => {
+                Err(Error::invalid(format!("protocol {known:?} is not in this build, use \"tcp\"")))
+            }
+            other => Err(Error::invalid(format!("unknown protocol {other:?}, use \"tcp\""))),
+        }
+    }
+
+    /// The host part of `local_hostname`.
+    pub fn host(&self) -> &str {
+        split_host_port(&self.local_hostname).0
+    }
+
+    /// The host for placement: empty when it names this machine only from the inside.
+    pub fn host_id(&self) -> &str {
+        let host = self.host();
+        let inside = host == "localhost" || host.starts_with("127.") || host == "::1" || host == "0.0.0.0";
+        if inside { "" } else { host }
+    }
+}
+
+/// Splits `host:port`, `[v6]:port`, `host` and bare IPv6 addresses.
+pub(crate) fn split_host_port(text: &str) -> (&str, Option<&str>) {
+    if let Some(rest) = text.strip_prefix('[') {
+        return match rest.split_once(']') {
+            Some((host, port)) => (host, port.strip_prefix(':')),
+            None => ("", None),
+        };
+    }
+    match text.rsplit_once(':') {
+        Some((host, _)) if host.contains(':') => (text, None),
+        Some((host, port)) => (host, Some(port)),
+        None => (text, None),
+    }
+}
+
+/// Collects a [`ClientConfig`] and sets the client up.
+#[derive(Clone, Debug, Default)]
+pub struct ClientBuilder {
+    config: ClientConfig,
+}
+
+impl ClientBuilder {
+    /// `host` or `host:port`: the name of this client.
+    #[must_use]
+    pub fn local_hostname(mut self, name: impl Into<String>) -> Self {
+        self.config.local_hostname = name.into();
+        self
+    }
+
+    /// `host:port` of the master.
+    #[must_use]
+    pub fn master(mut self, address: impl Into<String>) -> Self {
+        self.config.master_address = address.into();
+        self
+    }
+
+    /// Bytes lent to the pool.
+    #[must_use]
+    pub fn segment(mut self, bytes: u64) -> Self {
+        self.config.global_segment_size = bytes;
+        self
+    }
+
+    /// See [`ClientConfig::local_buffer_size`].
+    #[must_use]
+    pub fn local_buffer(mut self, bytes: u64) -> Self {
+        self.config.local_buffer_size = bytes;
+        self
+    }
+
+    /// Whose key space.
+    #[must_use]
+    pub fn tenant(mut self, tenant: impl Into<String>) -> Self {
+        self.config.tenant_id = tenant.into();
+        self
+    }
+
+    /// How long calls may take.
+    #[must_use]
+    pub fn limits(mut self, limits: CallLimits) -> Self {
+        self.config.limits = limits;
+        self
+    }
+
+    /// Sets the client up.
+    ///
+    /// # Errors
+    /// As [`Client::connect`].
+    pub fn connect(self) -> Result<Client> {
+        Client::connect(self.config)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(change: impl FnOnce(&mut ClientConfig)) -> String {
+        let mut config = ClientConfig::default();
+        change(&mut config);
+        config.check().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_default_is_accepted() {
+        ClientConfig::default().check().unwrap();
+    }
+
+    #[test]
+    fn what_cannot_work_is_refused_by_name() {
+        assert!(refused(|c| c.metadata_server = "http://x/metadata".into()).contains("http://x/metadata"));
+        assert!(refused(|c| c.protocol = "rdma".into()).contains("not in this build"));
+        assert!(refused(|c| c.protocol = "tpc".into()).contains("unknown protocol"));
+        assert!(refused(|c| c.global_segment_size = 1000).contains("1000"));
+        assert!(refused(|c| c.master_address = "etcd://h:1".into()).contains("high availability"));
+        assert!(refused(|c| c.master_address = "h".into()).contains("host:port"));
+        assert!(refused(|c| c.local_hostname = String::new()).contains("local_hostname"));
+        assert!(refused(|c| c.local_hostname = "h:70000".into()).contains("local_hostname"));
+    }
+
+    #[test]
+    fn hosts_and_ports() {
+        assert_eq!(split_host_port("h:1"), ("h", Some("1")));
+        assert_eq!(split_host_port("h"), ("h", None));
+        assert_eq!(split_host_port("[::1]:5"), ("::1", Some("5")));
+        assert_eq!(split_host_port("[::1]"), ("::1", None));
+        assert_eq!(split_host_port("fe80::1"), ("fe80::1", None));
+        let host_id = |name: &str| {
+            let config = ClientConfig { local_hostname: name.into(), ..ClientConfig::default() };
+            config.host_id().to_owned()
+        };
+        assert_eq!((host_id("10.1.2.3:5").as_str(), host_id("127.0.0.1:5").as_str()), ("10.1.2.3", ""));
+    }
+}

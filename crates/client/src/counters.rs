@@ -1,0 +1,133 @@
+//! What a client counts.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Upper bounds of the latency buckets in microseconds; the last bucket has none.
+pub const LATENCY_BOUNDS_US: [u64; 16] =
+    [25, 50, 100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 51_200, 102_400, 409_600, 1_638_400, 6_553_600];
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        /// Live counters of a client.
+        #[derive(Debug, Default)]
+        pub(crate) struct Counters {
+            $(pub(crate) $name: Counter,)*
+            pub(crate) get_latency: Latency,
+            pub(crate) put_latency: Latency,
+        }
+
+        /// What a client has counted since it was set up.
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        pub struct MetricsSnapshot {
+            $($(#[$doc])* pub $name: u64,)*
+            /// Read calls by duration; bounds in [`LATENCY_BOUNDS_US`].
+            pub get_latency: [u64; LATENCY_BOUNDS_US.len() + 1],
+            /// Write calls by duration; bounds in [`LATENCY_BOUNDS_US`].
+            pub put_latency: [u64; LATENCY_BOUNDS_US.len() + 1],
+        }
+
+        impl Counters {
+            pub(crate) fn snapshot(&self) -> MetricsSnapshot {
+                MetricsSnapshot {
+                    $($name: self.$name.get(),)*
+                    get_latency: self.get_latency.get(),
+                    put_latency: self.put_latency.get(),
+                }
+            }
+        }
+
+        impl MetricsSnapshot {
+            /// Every plain counter with its name, for a metrics page.
+            pub fn named(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($name), self.$name)),*]
+            }
+        }
+    };
+}
+
+counters! {
+    /// Objects read.
+    objects_read,
+    /// Objects written by this client.
+    objects_written,
+    /// Puts that found the object already there.
+    puts_already_there,
+    /// Bytes read.
+    bytes_read,
+    /// Bytes written, each replica counted.
+    bytes_written,
+    /// Reads of objects that the pool does not have.
+    misses,
+    /// Reads that failed.
+    failed_reads,
+    /// Writes that failed.
+    failed_writes,
+    /// Times a read went on to another replica after one failed.
+    replica_fallbacks,
+    /// Times a read was made again because its lease ended before the last byte.
+    lease_retries,
+    /// Times a put waited for another writer of its key.
+    busy_waits,
+    /// Requests to the master that got no answer.
+    master_failures,
+    /// Pings answered.
+    pings,
+    /// Pings not answered.
+    failed_pings,
+    /// Times the segments were mounted again because the master had forgotten them.
+    remounts,
+}
+
+/// A number that only grows.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn add(&self, n: u64) {
+        if n != 0 {
+            self.0.fetch_add(n, Ordering::Relaxed);
+        }
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Durations in buckets.
+#[derive(Debug, Default)]
+pub(crate) struct Latency([AtomicU64; LATENCY_BOUNDS_US.len() + 1]);
+
+impl Latency {
+    pub(crate) fn record(&self, took: Duration) {
+        let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        let bucket = LATENCY_BOUNDS_US.partition_point(|bound| *bound < us);
+        if let Some(count) = self.0.get(bucket) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn get(&self) -> [u64; LATENCY_BOUNDS_US.len() + 1] {
+        std::array::from_fn(|i| self.0[i].load(Ordering::Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_fall_into_their_buckets() {
+        let counters = Counters::default();
+        for us in [0, 25, 26, 7_000_000] {
+            counters.get_latency.record(Duration::from_micros(us));
+        }
+        counters.misses.add(3);
+        let snapshot = counters.snapshot();
+        assert_eq!(snapshot.get_latency[0], 2);
+        assert_eq!(snapshot.get_latency[1], 1);
+        assert_eq!(snapshot.get_latency[LATENCY_BOUNDS_US.len()], 1);
+        assert!(snapshot.named().contains(&("misses", 3)));
+    }
+}

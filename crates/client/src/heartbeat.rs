@@ -1,0 +1,192 @@
+//! Membership of the pool: segments that this client lent, and the pings that keep them there.
+//!
+//! The thread has a connection of its own: no data call can sit in front of a ping. It sleeps on a condition, so that
+//! `close` never waits for a timer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use yb_env::Clock;
+use yb_transfer::MemorySegment;
+use yb_types::{ClientStatus, STORE_VERSION, Segment};
+
+use crate::counters::Counters;
+use crate::deadline::{CallLimits, Deadline};
+use crate::link::MasterLink;
+use crate::{Error, Result};
+
+/// Failed pings in a row after which the session starts anew.
+const PINGS_BEFORE_RECONNECT: u32 = 3;
+/// Time that one unmount may take when the client closes.
+const LEAVE_TIME: Duration = Duration::from_millis(500);
+
+/// A segment lent to the pool.
+#[derive(Debug)]
+pub(crate) struct Lent {
+    /// As the master knows it.
+    pub(crate) segment: Segment,
+    /// Its memory; the engine holds it too, as long as peers may reach it.
+    pub(crate) memory: Arc<MemorySegment>,
+}
+
+/// What the thread and its owner share.
+#[derive(Debug)]
+struct Beat {
+    link: Arc<MasterLink>,
+    clock: Clock,
+    interval: Duration,
+    segments: Vec<Segment>,
+    counters: Arc<Counters>,
+    healthy: AtomicBool,
+    stopped: Mutex<bool>,
+    stop: Condvar,
+}
+
+/// The segments of one client and their heartbeat.
+#[derive(Debug)]
+pub(crate) struct Membership {
+    beat: Arc<Beat>,
+    lent: Vec<Lent>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Membership {
+    /// Starts the heartbeat of mounted segments, over `link`.
+    pub(crate) fn start(
+        lent: Vec<Lent>,
+        link: Arc<MasterLink>,
+        clock: Clock,
+        interval: Duration,
+        counters: Arc<Counters>,
+    ) -> Result<Self> {
+        let segments = lent.iter().map(|lent| lent.segment.clone()).collect();
+        let beat = Arc::new(Beat {
+            link,
+            clock,
+            interval,
+            segments,
+            counters,
+            healthy: AtomicBool::new(true),
+            stopped: Mutex::new(false),
+            stop: Condvar::new(),
+        });
+        let of_thread = Arc::clone(&beat);
+        let thread = yb_env::spawn_thread("yb-heartbeat", move || of_thread.run())
+            .map_err(|error| Error::setup("the heartbeat thread", error))?;
+        Ok(Membership { beat, lent, thread: Some(thread) })
+    }
+
+    /// Whether the last ping was answered.
+    pub(crate) fn is_healthy(&self) -> bool {
+        self.beat.healthy.load(Ordering::Relaxed)
+    }
+
+    /// Bytes lent.
+    pub(crate) fn lent_bytes(&self) -> u64 {
+        self.lent.iter().map(|lent| lent.memory.len()).sum()
+    }
+
+    /// Stops the heartbeat and takes the segments out of the pool. A master that does not answer drops them in time.
+    pub(crate) fn leave(mut self, link: &MasterLink) {
+        self.stop();
+        let limits = CallLimits { base: LEAVE_TIME, ..CallLimits::default() };
+        for lent in &self.lent {
+            let deadline = Deadline::start(&self.beat.clock, &limits, 0);
+            if let Err(error) = link.unmount(lent.segment.id, &deadline) {
+                tracing::warn!(segment = %lent.segment.id, %error, "unmount failed; the master drops the segment in time");
+                if matches!(error, Error::MasterUnreachable(_)) {
+                    break;
+                }
+            }
+        }
+    }
+
+    fn stop(&mut self) {
+        *self.beat.stopped.lock() = true;
+        self.beat.stop.notify_all();
+        // A ping that waits for a dead master ends now.
+        self.beat.link.shutdown();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the heartbeat thread panicked");
+        }
+    }
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Beat {
+    fn run(&self) {
+        let mut failures = 0;
+        let mut reported = false;
+        while !self.wait() {
+            match self.once(failures) {
+                Ok(()) => {
+                    if reported {
+                        tracing::info!(master = self.link.address(), "the master answers again");
+                    }
+                    (failures, reported) = (0, false);
+                    self.healthy.store(true, Ordering::Relaxed);
+                    self.counters.pings.add(1);
+                }
+                Err(Error::Closed) => return,
+                Err(error) => {
+                    failures += 1;
+                    self.healthy.store(false, Ordering::Relaxed);
+                    self.counters.failed_pings.add(1);
+                    if !reported {
+                        tracing::warn!(%error, "the master does not answer pings; trying on");
+                        reported = true;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Until the next ping is due. True when the thread is to end.
+    fn wait(&self) -> bool {
+        let mut stopped = self.stopped.lock();
+        if !*stopped {
+            self.stop.wait_for(&mut stopped, self.interval);
+        }
+        *stopped
+    }
+
+    fn deadline(&self) -> Deadline {
+        let limits = CallLimits { base: self.interval.max(Duration::from_millis(200)), ..CallLimits::default() };
+        Deadline::start(&self.clock, &limits, 0)
+    }
+
+    fn once(&self, failures: u32) -> Result<()> {
+        if failures >= PINGS_BEFORE_RECONNECT {
+            check_version(&self.link, &self.deadline())?;
+        }
+        if self.link.ping(&self.deadline())? == ClientStatus::NEED_REMOUNT {
+            self.link.remount(self.segments.clone(), &self.deadline())?;
+            self.counters.remounts.add(1);
+            tracing::info!(segments = self.segments.len(), "the master had lost sight of this client; mounted again");
+        }
+        let declined = self.link.decline_tasks(&self.deadline());
+        if let Ok(1..) = declined {
+            tracing::warn!("the master handed out copy or move tasks, which this client does not run");
+        }
+        Ok(())
+    }
+}
+
+/// The first request of every session: both sides must be of one store version.
+pub(crate) fn check_version(link: &MasterLink, deadline: &Deadline) -> Result<()> {
+    let theirs = link.service_ready(deadline)?;
+    if theirs == STORE_VERSION {
+        return Ok(());
+    }
+    Err(Error::Incompatible { master: link.address().to_owned(), theirs, ours: STORE_VERSION })
+}

@@ -1,0 +1,368 @@
+//! Requests to the master, typed.
+//!
+//! Two errors are kept apart: the master did not answer (`Err` of a whole call), and the master answered no (an
+//! `ErrorCode` per key).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::{SmallVec, smallvec};
+use yb_env::Clock;
+use yb_rpc::{ClientPool, ClientSettings, RpcAddress, RpcError};
+use yb_types::{
+    ClientId, ClientStatus, ErrorCode, MonotonicTime, ReplicaDescriptor, ReplicaType, ReplicateConfig, Segment,
+    SegmentId,
+};
+use yb_wire::messages::{
+    BatchPutEndArgs, BatchPutRevokeArgs, BatchPutStartArgs, BatchRemoveArgs, ClientArgs, ErrorOr, FetchTasksArgs,
+    GetReplicaListResponse, HelloArgs, KeyArgs, KeysArgs, MarkTaskToCompleteArgs, MountSegmentArgs, NoArgs,
+    ObjectMetaRef, PatternArgs, PutEndArgs, PutRevokeArgs, PutStartArgs, ReMountSegmentArgs, RemoveAllArgs, RemoveArgs,
+    TaskCompleteRequest, TaskStatus, UnmountSegmentArgs,
+};
+use yb_wire::{Call, Form, Limits, List, WireTable, WireVersion, call};
+
+use crate::deadline::Deadline;
+use crate::{Error, MasterFailure, Result};
+
+/// One answer per key of a call.
+pub(crate) type PerKey<T> = SmallVec<[ErrorOr<T>; 1]>;
+
+/// Elements that a reply may have at most; keys times replicas of the largest batch anybody sends.
+const REPLY_ELEMENTS: u32 = 1 << 24;
+
+/// What a repetition of a request would do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Repeat {
+    /// Nothing that the first did not do: it may be sent again when the connection broke.
+    Harmless,
+    /// Something else.
+    Never,
+}
+
+/// Connections to one master, and what every request carries.
+#[derive(Debug)]
+pub(crate) struct MasterLink {
+    pool: ClientPool,
+    address: String,
+    table: &'static WireTable,
+    clock: Clock,
+    client_id: ClientId,
+    tenant: Vec<u8>,
+}
+
+/// How to reach a master.
+#[derive(Clone, Debug)]
+pub(crate) struct LinkSettings {
+    pub(crate) address: String,
+    pub(crate) connections: usize,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) version: WireVersion,
+    pub(crate) client_id: ClientId,
+    pub(crate) tenant: String,
+}
+
+impl MasterLink {
+    /// Connects with the first request.
+    pub(crate) fn new(settings: LinkSettings, clock: Clock) -> Result<Arc<Self>> {
+        let resolved = RpcAddress::resolve(&settings.address)
+            .map_err(|error| Error::setup("the master's address", format!("{:?}: {error}", settings.address)))?;
+        let pool = ClientSettings {
+            max_connections: settings.connections,
+            connect_timeout: settings.connect_timeout,
+            clock: clock.clone(),
+            ..ClientSettings::default()
+        };
+        Ok(Arc::new(MasterLink {
+            pool: ClientPool::new(resolved, pool),
+            address: settings.address,
+            table: WireTable::of(settings.version),
+            clock,
+            client_id: settings.client_id,
+            tenant: settings.tenant.into_bytes(),
+        }))
+    }
+
+    /// As given at setup.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Ends every call that waits and refuses new ones.
+    pub(crate) fn shutdown(&self) {
+        self.pool.shutdown();
+    }
+
+    fn now(&self) -> MonotonicTime {
+        self.clock.now()
+    }
+
+    /// Sends one request and gives its decoded reply to `read`.
+    fn call<C: Call, T>(
+        &self,
+        args: &C::Args<'_>,
+        deadline: &Deadline,
+        repeat: Repeat,
+        read: impl FnOnce(C::Reply<'_>) -> T,
+    ) -> Result<T> {
+        let rpc = C::RPC.name();
+        let unusable = |error: &dyn std::fmt::Display| Error::invalid(format!("{rpc}: {error}"));
+        let signature = self.table.signature(C::RPC).map_err(|error| unusable(&error))?;
+        let mut body = Vec::with_capacity(256);
+        yb_pack::encode(args, &signature.args, Form::Bare, &mut body).map_err(|error| unusable(&error))?;
+        let mut answer = self.pool.call(signature.function_id, &body, deadline.at);
+        if repeat == Repeat::Harmless && matches!(&answer, Err(RpcError::Closed { .. })) {
+            answer = self.pool.call(signature.function_id, &body, deadline.at);
+        }
+        let reply = answer.map_err(|error| self.unreachable(rpc, deadline, &error))?;
+        let limits = Limits { max_elements: REPLY_ELEMENTS, ..Limits::default() };
+        let decoded = yb_wire::decode_reply::<C>(self.table, &reply, limits).map_err(|error| {
+            let failure = self.failure(rpc, deadline, format!("its answer makes no sense: {error}"), false);
+            Error::MasterUnreachable(Box::new(failure))
+        })?;
+        Ok(read(decoded))
+    }
+
+    fn unreachable(&self, rpc: &'static str, deadline: &Deadline, error: &RpcError) -> Error {
+        if matches!(error, RpcError::ShutDown) {
+            return Error::Closed;
+        }
+        let timed_out = matches!(error, RpcError::TimedOut { .. } | RpcError::ConnectTimeout { .. });
+        Error::MasterUnreachable(Box::new(self.failure(rpc, deadline, error.to_string(), timed_out)))
+    }
+
+    fn failure(&self, rpc: &'static str, deadline: &Deadline, reason: String, timed_out: bool) -> MasterFailure {
+        let elapsed = deadline.elapsed(self.now());
+        MasterFailure { address: self.address.clone(), rpc, reason, elapsed, timed_out }
+    }
+
+    /// A request whose answer is nothing or a code.
+    fn command<C>(&self, args: &C::Args<'_>, deadline: &Deadline) -> Result<()>
+    where
+        C: for<'r> Call<Reply<'r> = ErrorOr<()>>,
+    {
+        let answer = self.call::<C, _>(args, deadline, Repeat::Harmless, |reply| reply)?;
+        answer.map_err(|code| Error::from_master(C::RPC.name(), code))
+    }
+
+    // Session.
+
+    /// The master's store version.
+    pub(crate) fn service_ready(&self, deadline: &Deadline) -> Result<String> {
+        let answer = self.call::<call::ServiceReady, _>(&NoArgs {}, deadline, Repeat::Harmless, |reply| {
+            reply.map(|version| String::from_utf8_lossy(version.as_ref()).into_owned())
+        })?;
+        answer.map_err(|code| Error::from_master("ServiceReady", code))
+    }
+
+    /// The shared directory on which the master wants objects persisted; empty for none.
+    pub(crate) fn storage_directory(&self, deadline: &Deadline) -> Result<String> {
+        let answer = self.call::<call::GetStorageConfig, _>(&NoArgs {}, deadline, Repeat::Harmless, |reply| {
+            reply.map(|config| config.fsdir.to_owned())
+        })?;
+        answer.map_err(|code| Error::from_master("GetStorageConfig", code))
+    }
+
+    /// Introduces this client. `None`: the master is not one of ours.
+    pub(crate) fn hello(&self, deadline: &Deadline) -> Result<Option<String>> {
+        let args = HelloArgs { client_id: self.client_id, node_version: env!("CARGO_PKG_VERSION"), capabilities: 0 };
+        let signature = self.table.signature(call::Hello::RPC).map_err(|e| Error::setup("Hello", e))?;
+        let mut body = Vec::new();
+        yb_pack::encode(&args, &signature.args, Form::Bare, &mut body).map_err(|e| Error::setup("Hello", e))?;
+        match self.pool.call(signature.function_id, &body, deadline.at) {
+            Ok(reply) => {
+                let hello = yb_wire::decode_reply::<call::Hello>(self.table, &reply, Limits::default())
+                    .map_err(|e| Error::setup("Hello", e))?;
+                Ok(hello.ok().map(|hello| hello.master_version.to_owned()))
+            }
+            // Mooncake's master does not know the function, and says so.
+            Err(RpcError::Refused { .. }) => Ok(None),
+            Err(error) => Err(self.unreachable("Hello", deadline, &error)),
+        }
+    }
+
+    /// Tells the master that this client lives, and hears whether it is known.
+    pub(crate) fn ping(&self, deadline: &Deadline) -> Result<ClientStatus> {
+        let args = ClientArgs { client_id: self.client_id };
+        let answer = self
+            .call::<call::Ping, _>(&args, deadline, Repeat::Harmless, |reply| reply.map(|pong| pong.client_status))?;
+        answer.map_err(|code| Error::from_master("Ping", code))
+    }
+
+    // Segments.
+
+    pub(crate) fn mount(&self, segment: &Segment, deadline: &Deadline) -> Result<()> {
+        let args = MountSegmentArgs { segment: segment.clone(), client_id: self.client_id };
+        self.command::<call::MountSegment>(&args, deadline)
+    }
+
+    pub(crate) fn remount(&self, segments: Vec<Segment>, deadline: &Deadline) -> Result<()> {
+        let args = ReMountSegmentArgs { segments, client_id: self.client_id };
+        self.command::<call::ReMountSegment>(&args, deadline)
+    }
+
+    pub(crate) fn unmount(&self, segment_id: SegmentId, deadline: &Deadline) -> Result<()> {
+        let args = UnmountSegmentArgs { segment_id, client_id: self.client_id };
+        self.command::<call::UnmountSegment>(&args, deadline)
+    }
+
+    // Tasks.
+
+    /// Takes the tasks that wait for this client and reports each as failed, for this client runs none. The number taken.
+    pub(crate) fn decline_tasks(&self, deadline: &Deadline) -> Result<usize> {
+        let args = FetchTasksArgs { client_id: self.client_id, batch_size: 16 };
+        let fetched = self.call::<call::FetchTasks, _>(&args, deadline, Repeat::Never, |reply| {
+            reply.map(|tasks| tasks.iter().map(|task| task.id).collect::<Vec<_>>())
+        })?;
+        let ids = fetched.map_err(|code| Error::from_master("FetchTasks", code))?;
+        for id in &ids {
+            let message = b"this client does not copy or move replicas";
+            let request = TaskCompleteRequest { id: *id, status: TaskStatus::FAILED, message };
+            let args = MarkTaskToCompleteArgs { client_id: self.client_id, request };
+            self.command::<call::MarkTaskToComplete>(&args, deadline)?;
+        }
+        Ok(ids.len())
+    }
+
+    // Put.
+
+    /// Reserves space for objects of these sizes; as many sizes as keys.
+    pub(crate) fn put_start(
+        &self,
+        keys: &[&[u8]],
+        sizes: &[u64],
+        config: ReplicateConfig,
+        deadline: &Deadline,
+    ) -> Result<PerKey<Vec<ReplicaDescriptor>>> {
+        let (client_id, tenant_id) = (self.client_id, self.tenant.as_slice());
+        if let ([key], [size]) = (keys, sizes) {
+            let args = PutStartArgs { client_id, key, slice_length: *size, config, tenant_id };
+            return self.call::<call::PutStart, _>(&args, deadline, Repeat::Harmless, |reply| smallvec![reply]);
+        }
+        let (keys, slice_lengths) = (List::from(keys), List::from(sizes));
+        let expected = keys.len();
+        let args = BatchPutStartArgs { client_id, keys, slice_lengths, config, tenant_id };
+        let answers = self.call::<call::BatchPutStart, _>(&args, deadline, Repeat::Harmless, collect)?;
+        self.complete("BatchPutStart", expected, answers, deadline)
+    }
+
+    /// Publishes objects.
+    pub(crate) fn put_end(&self, keys: &[&[u8]], replica_type: ReplicaType, deadline: &Deadline) -> Result<PerKey<()>> {
+        let (client_id, tenant_id) = (self.client_id, self.tenant.as_slice());
+        if let [key] = keys {
+            let object_meta = ObjectMetaRef { key, object_checksum: None };
+            let args = PutEndArgs { client_id, object_meta, replica_type, tenant_id };
+            return self.call::<call::PutEnd, _>(&args, deadline, Repeat::Harmless, |reply| smallvec![reply]);
+        }
+        let metas: SmallVec<[ObjectMetaRef<'_>; 32]> =
+            keys.iter().map(|key| ObjectMetaRef { key, object_checksum: None }).collect();
+        let args = BatchPutEndArgs { client_id, object_metas: List::from(metas.as_slice()), replica_type, tenant_id };
+        let answers = self.call::<call::BatchPutEnd, _>(&args, deadline, Repeat::Harmless, collect)?;
+        self.complete("BatchPutEnd", keys.len(), answers, deadline)
+    }
+
+    /// Gives reservations up.
+    pub(crate) fn put_revoke(
+        &self,
+        keys: &[&[u8]],
+        replica_type: ReplicaType,
+        deadline: &Deadline,
+    ) -> Result<PerKey<()>> {
+        let (client_id, tenant_id) = (self.client_id, self.tenant.as_slice());
+        if let [key] = keys {
+            let args = PutRevokeArgs { client_id, key, replica_type, tenant_id };
+            return self.call::<call::PutRevoke, _>(&args, deadline, Repeat::Harmless, |reply| smallvec![reply]);
+        }
+        let args = BatchPutRevokeArgs { client_id, keys: List::from(keys), replica_type, tenant_id };
+        let answers = self.call::<call::BatchPutRevoke, _>(&args, deadline, Repeat::Harmless, collect)?;
+        self.complete("BatchPutRevoke", keys.len(), answers, deadline)
+    }
+
+    // Lookup.
+
+    pub(crate) fn lookup(&self, keys: &[&[u8]], deadline: &Deadline) -> Result<PerKey<GetReplicaListResponse>> {
+        let tenant_id = self.tenant.as_slice();
+        if let [key] = keys {
+            let args = KeyArgs { key, tenant_id };
+            return self.call::<call::GetReplicaList, _>(&args, deadline, Repeat::Harmless, |reply| smallvec![reply]);
+        }
+        let args = KeysArgs { keys: List::from(keys), tenant_id };
+        let answers = self.call::<call::BatchGetReplicaList, _>(&args, deadline, Repeat::Harmless, collect)?;
+        self.complete("BatchGetReplicaList", keys.len(), answers, deadline)
+    }
+
+    pub(crate) fn exists(&self, keys: &[&[u8]], deadline: &Deadline) -> Result<PerKey<bool>> {
+        let tenant_id = self.tenant.as_slice();
+        if let [key] = keys {
+            let args = KeyArgs { key, tenant_id };
+            return self.call::<call::ExistKey, _>(&args, deadline, Repeat::Harmless, |reply| smallvec![reply]);
+        }
+        let args = KeysArgs { keys: List::from(keys), tenant_id };
+        let answers = self.call::<call::BatchExistKey, _>(&args, deadline, Repeat::Harmless, collect)?;
+        self.complete("BatchExistKey", keys.len(), answers, deadline)
+    }
+
+    /// Keys that match, with their replicas.
+    pub(crate) fn lookup_by_regex(
+        &self,
+        pattern: &[u8],
+        deadline: &Deadline,
+    ) -> Result<Vec<(Vec<u8>, Vec<ReplicaDescriptor>)>> {
+        let args = PatternArgs { regex: pattern, tenant_id: &self.tenant };
+        let answer = self.call::<call::GetReplicaListByRegex, _>(&args, deadline, Repeat::Harmless, |reply| {
+            reply.map(|found| found.0.into_iter().map(|(key, replicas)| (key.to_vec(), replicas)).collect())
+        })?;
+        answer.map_err(|code| Error::from_master("GetReplicaListByRegex", code))
+    }
+
+    // Removal.
+
+    pub(crate) fn remove(&self, keys: &[&[u8]], force: bool, deadline: &Deadline) -> Result<PerKey<()>> {
+        let tenant_id = self.tenant.as_slice();
+        if let [key] = keys {
+            let args = RemoveArgs { key, force, tenant_id };
+            return self.call::<call::Remove, _>(&args, deadline, Repeat::Never, |reply| smallvec![reply]);
+        }
+        let args = BatchRemoveArgs { keys: List::from(keys), force, tenant_id };
+        let answers = self.call::<call::BatchRemove, _>(&args, deadline, Repeat::Never, collect)?;
+        self.complete("BatchRemove", keys.len(), answers, deadline)
+    }
+
+    /// How many were removed.
+    pub(crate) fn remove_by_regex(&self, pattern: &[u8], force: bool, deadline: &Deadline) -> Result<u64> {
+        let args = RemoveArgs { key: pattern, force, tenant_id: &self.tenant };
+        let answer = self.call::<call::RemoveByRegex, _>(&args, deadline, Repeat::Never, |reply| reply)?;
+        let removed = answer.map_err(|code| Error::from_master("RemoveByRegex", code))?;
+        count("RemoveByRegex", removed)
+    }
+
+    /// How many were removed.
+    pub(crate) fn remove_all(&self, force: bool, deadline: &Deadline) -> Result<u64> {
+        let args = RemoveAllArgs { force, tenant_id: &self.tenant };
+        let removed = self.call::<call::RemoveAll, _>(&args, deadline, Repeat::Never, |reply| reply)?;
+        count("RemoveAll", removed)
+    }
+
+    /// A reply must have an answer for every key.
+    fn complete<T>(
+        &self,
+        rpc: &'static str,
+        expected: usize,
+        answers: PerKey<T>,
+        deadline: &Deadline,
+    ) -> Result<PerKey<T>> {
+        if answers.len() == expected {
+            return Ok(answers);
+        }
+        let reason = format!("{} answers for {expected} keys", answers.len());
+        Err(Error::MasterUnreachable(Box::new(self.failure(rpc, deadline, reason, false))))
+    }
+}
+
+fn collect<T>(answers: Vec<ErrorOr<T>>) -> PerKey<T> {
+    PerKey::from_vec(answers)
+}
+
+/// The peer answers with negative numbers where its counts fail.
+fn count(rpc: &'static str, removed: i64) -> Result<u64> {
+    u64::try_from(removed).map_err(|_| Error::from_master(rpc, ErrorCode(i32::try_from(removed).unwrap_or(-1))))
+}

@@ -1,0 +1,340 @@
+//! Reading objects.
+//!
+//! One lookup for all keys, one transfer batch per round; a key goes round again with its next replica while it has one.
+//! The lease is checked after the last byte, and a key whose lease ended is looked up and read once more.
+
+use std::time::Duration;
+
+use smallvec::{SmallVec, smallvec};
+use yb_transfer::{Opcode, Span, TransferError, TransferErrorKind};
+use yb_types::{MonotonicTime, ReplicaDescriptor};
+use yb_wire::messages::GetReplicaListResponse;
+
+use crate::core::Core;
+use crate::deadline::Deadline;
+use crate::memory::{GetItem, Parts, Piece, pieces, total};
+use crate::mover::{self, Mover};
+use crate::replicas::{Order, Viewpoint, object_size, readable};
+use crate::{Error, Result};
+
+/// Times a key is looked up in one call: a second time when its lease ended under the read.
+const MOST_LOOKUPS: u32 = 2;
+
+/// What the master said of an object: where it can be read, and until when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lookup {
+    /// Its replicas, in any state.
+    pub replicas: Vec<ReplicaDescriptor>,
+    /// End of the read lease on this client's clock; the lease is counted from before the request was sent.
+    pub lease_ends: MonotonicTime,
+    /// CRC-64/ECMA-182 of the object, if its writer gave one.
+    pub checksum: Option<u64>,
+}
+
+impl Lookup {
+    /// The master's answer to a request that was sent at `asked`.
+    pub(crate) fn new(found: GetReplicaListResponse, asked: MonotonicTime) -> Self {
+        Lookup {
+            replicas: found.replicas,
+            lease_ends: asked + Duration::from_millis(found.lease_ttl_ms),
+            checksum: found.object_checksum,
+        }
+    }
+
+    /// Bytes of the object; `None` when it has no replica.
+    pub fn size(&self) -> Option<u64> {
+        self.replicas.first().map(object_size)
+    }
+}
+
+/// Where an object's bytes go.
+pub(crate) enum Into<'a> {
+    /// The caller's memory.
+    Caller(Parts<'a>),
+    /// Memory that is made once the size is known.
+    New(Vec<u8>),
+}
+
+impl Into<'_> {
+    /// Makes room for `size` bytes.
+    fn prepare(&mut self, size: u64) -> Result<()> {
+        match self {
+            Into::Caller(parts) if total(parts) >= size => Ok(()),
+            Into::Caller(parts) => Err(Error::BufferTooSmall { object: size, buffer: total(parts) }),
+            Into::New(bytes) => {
+                let size = usize::try_from(size).map_err(|_| Error::invalid("the object exceeds the address space"))?;
+                bytes.clear();
+                let room = bytes.try_reserve_exact(size);
+                room.map_err(|_| Error::invalid(format!("no memory for an object of {size} bytes")))?;
+                bytes.resize(size, 0);
+                Ok(())
+            }
+        }
+    }
+
+    /// The first `size` bytes, after [`Into::prepare`].
+    fn pieces(&mut self, size: u64) -> Result<SmallVec<[Piece<'_>; 1]>> {
+        match self {
+            Into::Caller(parts) => pieces(parts, size),
+            Into::New(bytes) => Ok(smallvec![Piece { offset: 0, span: Span::destination(bytes) }]),
+        }
+    }
+}
+
+/// One key on its way.
+struct Read<'a> {
+    key: &'a [u8],
+    into: Into<'a>,
+    lookup: Option<Lookup>,
+    lookups: u32,
+    size: u64,
+    order: Order,
+    /// Place in `order` of the replica that is read now.
+    at: usize,
+    /// Whether the last replica was given a second chance.
+    again: bool,
+    failed: Option<TransferError>,
+    outcome: Option<Result<u64>>,
+}
+
+impl<'a> Read<'a> {
+    fn new(key: &'a [u8], into: Into<'a>) -> Self {
+        let outcome = key.is_empty().then(|| Err(Error::invalid("the key is empty")));
+        let order = Order::new();
+        Read { key, into, lookup: None, lookups: 0, size: 0, order, at: 0, again: false, failed: None, outcome }
+    }
+
+    fn is_open(&self) -> bool {
+        self.outcome.is_none()
+    }
+}
+
+impl Core {
+    /// Reads objects into the caller's memory: bytes of each.
+    pub(crate) fn get_many<'a>(&self, items: impl IntoIterator<Item = GetItem<'a>>) -> Vec<Result<u64>> {
+        let mut reads = Reads::new(self, 0);
+        reads.list.extend(items.into_iter().map(|item| Read::new(item.key, Into::Caller(item.into))));
+        reads.run();
+        reads.list.into_iter().map(|read| read.outcome.unwrap_or(Err(Error::Closed))).collect()
+    }
+
+    /// Reads objects into new memory.
+    pub(crate) fn get_new<'k>(&self, keys: impl IntoIterator<Item = &'k [u8]>) -> Vec<Result<Vec<u8>>> {
+        let mut reads = Reads::new(self, 0);
+        reads.list.extend(keys.into_iter().map(|key| Read::new(key, Into::New(Vec::new()))));
+        reads.run();
+        let finished = reads.list.into_iter().map(|read| match (read.outcome, read.into) {
+            (Some(Ok(_)), Into::New(bytes)) => Ok(bytes),
+            (Some(Err(error)), _) => Err(error),
+            _ => Err(Error::Closed),
+        });
+        finished.collect()
+    }
+
+    /// Reads an object that was looked up before; looks again if the lease ends meanwhile.
+    pub(crate) fn get_known(&self, item: GetItem<'_>, lookup: Lookup) -> Result<u64> {
+        let mut reads = Reads::new(self, lookup.size().unwrap_or(0));
+        let mut read = Read::new(item.key, Into::Caller(item.into));
+        if read.is_open() && lookup.lease_ends > self.now() {
+            self.choose(&mut read, lookup);
+            read.lookups = 1;
+        }
+        reads.list.push(read);
+        reads.run();
+        reads.list.pop().and_then(|read| read.outcome).unwrap_or(Err(Error::Closed))
+    }
+
+    /// What the master says of these keys.
+    pub(crate) fn look_up(&self, keys: &[&[u8]], deadline: &Deadline) -> Result<SmallVec<[Result<Lookup>; 1]>> {
+        let before = self.now();
+        let answers = self.link.lookup(keys, deadline)?;
+        let lookups = answers.into_iter().map(|answer| match answer {
+            Ok(found) => Ok(Lookup::new(found, before)),
+            Err(code) => Err(Error::from_master("GetReplicaList", code)),
+        });
+        Ok(lookups.collect())
+    }
+
+    /// Plans the read of an object that was found.
+    fn choose(&self, read: &mut Read<'_>, lookup: Lookup) {
+        let now = self.now();
+        let is_suspect = |endpoint: &str| self.suspects.contains(endpoint, now);
+        let view = Viewpoint { endpoint: self.engine.endpoint().unwrap_or_default(), is_suspect: &is_suspect };
+        read.order = readable(&lookup.replicas, &view);
+        read.at = 0;
+        let first = read.order.first().and_then(|index| lookup.replicas.get(*index as usize));
+        match first.map(object_size) {
+            Some(size) => {
+                read.size = size;
+                read.lookup = Some(lookup);
+                if let Err(error) = read.into.prepare(size) {
+                    read.outcome = Some(Err(error));
+                }
+            }
+            None => read.outcome = Some(Err(Error::NoReadableReplica)),
+        }
+    }
+}
+
+/// All keys of one call.
+struct Reads<'c, 'a> {
+    core: &'c Core,
+    deadline: Deadline,
+    list: SmallVec<[Read<'a>; 1]>,
+}
+
+impl<'c, 'a> Reads<'c, 'a> {
+    fn new(core: &'c Core, bytes: u64) -> Self {
+        let deadline = Deadline::start(&core.clock, &core.config.limits, bytes);
+        Reads { core, deadline, list: SmallVec::new() }
+    }
+
+    /// Until every key has an outcome.
+    fn run(&mut self) {
+        if self.core.is_closed() {
+            self.close_all(&Error::Closed);
+        }
+        while self.list.iter().any(Read::is_open) {
+            self.look_up();
+            let bytes = self.list.iter().filter(|read| read.is_open()).map(|read| read.size).sum();
+            self.deadline = self.deadline.with_bytes(&self.core.config.limits, bytes);
+            while self.transfer_round() {}
+            self.check_leases();
+        }
+        self.count();
+    }
+
+    fn close_all(&mut self, error: &Error) {
+        for read in self.list.iter_mut().filter(|read| read.is_open()) {
+            read.outcome = Some(Err(error.clone()));
+        }
+    }
+
+    /// One request for every key that has no lookup.
+    fn look_up(&mut self) {
+        let wanted = |read: &Read<'_>| read.is_open() && read.lookup.is_none();
+        let keys: SmallVec<[&[u8]; 32]> = self.list.iter().filter(|read| wanted(read)).map(|read| read.key).collect();
+        if keys.is_empty() {
+            return;
+        }
+        match self.core.look_up(&keys, &self.deadline) {
+            Ok(found) => {
+                for (read, found) in self.list.iter_mut().filter(|read| wanted(read)).zip(found) {
+                    read.lookups += 1;
+                    match found {
+                        Ok(lookup) => self.core.choose(read, lookup),
+                        Err(error) => read.outcome = Some(Err(error)),
+                    }
+                }
+            }
+            Err(error) => {
+                self.core.count_unanswered(&error);
+                for read in self.list.iter_mut().filter(|read| wanted(read)) {
+                    read.outcome = Some(Err(error.clone()));
+                }
+            }
+        }
+    }
+
+    /// One transfer batch over every open key that has bytes to come. True when some have to go round again.
+    fn transfer_round(&mut self) -> bool {
+        let until = self.attempt_ends();
+        let mut mover = Mover::new(Opcode::Read, &self.core.engine, self.list.len());
+        for (index, read) in self.list.iter_mut().enumerate() {
+            let Read { lookup, order, at, into, size, outcome, .. } = read;
+            let open = outcome.is_none() && *at < order.len();
+            let replica = lookup.as_ref().zip(order.get(*at)).and_then(|(l, i)| l.replicas.get(*i as usize));
+            let (true, Some(buffer)) = (open, replica.and_then(ReplicaDescriptor::memory)) else { continue };
+            if *size == 0 {
+                continue;
+            }
+            match into.pieces(*size) {
+                Ok(pieces) => mover.add(index as u32, pieces, buffer),
+                Err(error) => *outcome = Some(Err(error)),
+            }
+        }
+        let failed = mover.run(until);
+        self.settle(failed)
+    }
+
+    /// When this round must be over, so that every key has time left for its other replicas.
+    fn attempt_ends(&self) -> MonotonicTime {
+        let open = self.list.iter().filter(|read| read.is_open());
+        let tries = open.map(|read| read.order.len().saturating_sub(read.at)).max().unwrap_or(1).max(1);
+        let now = self.core.now();
+        now + self.deadline.left(now) / u32::try_from(tries).unwrap_or(1)
+    }
+
+    /// Moves failed keys on to their next replica. True when there is one.
+    fn settle(&mut self, failed: SmallVec<[(u32, TransferError); 1]>) -> bool {
+        let now = self.core.now();
+        let mut round_again = false;
+        let mut last = None;
+        for (index, error) in failed {
+            mover::note_failure(&self.core.suspects, &error, now);
+            let Some(read) = self.list.get_mut(index as usize).filter(|_| last != Some(index)) else { continue };
+            last = Some(index);
+            let more = read.at + 1 < read.order.len();
+            if more {
+                self.core.counters.replica_fallbacks.add(1);
+                read.at += 1;
+            } else if error.kind() == TransferErrorKind::TimedOut && !read.again {
+                // Its time was cut short for the sake of others.
+                read.again = true;
+            } else {
+                read.outcome = Some(Err(mover::failure(&error, Opcode::Read, &self.deadline, now)));
+                continue;
+            }
+            if self.deadline.left(now).is_zero() {
+                read.outcome = Some(Err(mover::failure(&error, Opcode::Read, &self.deadline, now)));
+                continue;
+            }
+            read.failed = Some(error);
+            round_again = true;
+        }
+        self.keep_only_failed(round_again);
+        round_again
+    }
+
+    /// Keys whose bytes are there must not be read again with those that go round.
+    fn keep_only_failed(&mut self, round_again: bool) {
+        for read in self.list.iter_mut().filter(|read| read.is_open()) {
+            let goes_round = round_again && read.failed.take().is_some();
+            if !goes_round {
+                read.outcome = Some(Ok(read.size));
+            }
+        }
+    }
+
+    /// After the last byte: an object whose lease has ended is looked up and read again, once.
+    fn check_leases(&mut self) {
+        let now = self.core.now();
+        for read in &mut self.list {
+            let ended = read.lookup.as_ref().is_some_and(|lookup| lookup.lease_ends <= now);
+            if !ended || !matches!(read.outcome, Some(Ok(_))) {
+                continue;
+            }
+            if read.lookups < MOST_LOOKUPS && !self.deadline.left(now).is_zero() {
+                self.core.counters.lease_retries.add(1);
+                (read.lookup, read.outcome, read.again) = (None, None, false);
+            } else {
+                read.outcome = Some(Err(Error::LeaseExpired));
+            }
+        }
+    }
+
+    fn count(&self) {
+        let counters = &self.core.counters;
+        for read in &self.list {
+            match &read.outcome {
+                Some(Ok(bytes)) => {
+                    counters.objects_read.add(1);
+                    counters.bytes_read.add(*bytes);
+                }
+                Some(Err(Error::NotFound)) => counters.misses.add(1),
+                _ => counters.failed_reads.add(1),
+            }
+        }
+        counters.get_latency.record(self.deadline.elapsed(self.core.now()));
+    }
+}

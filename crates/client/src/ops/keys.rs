@@ -1,0 +1,73 @@
+//! Existence, lookup, removal.
+
+use smallvec::SmallVec;
+use yb_types::ReplicaDescriptor;
+
+use crate::core::Core;
+use crate::deadline::Deadline;
+use crate::link::PerKey;
+use crate::ops::Lookup;
+use crate::{Error, Result};
+
+impl Core {
+    fn start(&self) -> Result<Deadline> {
+        if self.is_closed() { Err(Error::Closed) } else { Ok(Deadline::start(&self.clock, &self.config.limits, 0)) }
+    }
+
+    /// Asks something of all keys that are not empty in one request, and gives every key its answer.
+    fn ask<T>(
+        &self,
+        rpc: &'static str,
+        keys: &[&[u8]],
+        request: impl FnOnce(&[&[u8]], &Deadline) -> Result<PerKey<T>>,
+    ) -> Vec<Result<T>> {
+        let asked: SmallVec<[&[u8]; 32]> = keys.iter().copied().filter(|key| !key.is_empty()).collect();
+        let answers = if asked.is_empty() {
+            Ok(PerKey::new())
+        } else {
+            self.start().and_then(|deadline| request(&asked, &deadline))
+        };
+        match answers {
+            Ok(answers) => {
+                let mut answers = answers.into_iter();
+                let mut answer = |key: &&[u8]| {
+                    // The link has checked that there is an answer for every key that was sent.
+                    let answer = if key.is_empty() { None } else { answers.next() };
+                    let answer = answer.ok_or_else(|| Error::invalid("the key is empty"))?;
+                    answer.map_err(|code| Error::from_master(rpc, code))
+                };
+                keys.iter().map(&mut answer).collect()
+            }
+            Err(error) => {
+                self.count_unanswered(&error);
+                keys.iter().map(|_| Err(error.clone())).collect()
+            }
+        }
+    }
+
+    pub(crate) fn exists(&self, keys: &[&[u8]]) -> Vec<Result<bool>> {
+        self.ask("ExistKey", keys, |keys, deadline| self.link.exists(keys, deadline))
+    }
+
+    pub(crate) fn remove(&self, keys: &[&[u8]], force: bool) -> Vec<Result<()>> {
+        self.ask("Remove", keys, |keys, deadline| self.link.remove(keys, force, deadline))
+    }
+
+    pub(crate) fn query(&self, keys: &[&[u8]]) -> Vec<Result<Lookup>> {
+        let before = self.now();
+        let answers = self.ask("GetReplicaList", keys, |keys, deadline| self.link.lookup(keys, deadline));
+        answers.into_iter().map(|answer| answer.map(|found| Lookup::new(found, before))).collect()
+    }
+
+    pub(crate) fn query_by_regex(&self, pattern: &[u8]) -> Result<Vec<(Vec<u8>, Vec<ReplicaDescriptor>)>> {
+        self.link.lookup_by_regex(pattern, &self.start()?)
+    }
+
+    pub(crate) fn remove_by_regex(&self, pattern: &[u8], force: bool) -> Result<u64> {
+        self.link.remove_by_regex(pattern, force, &self.start()?)
+    }
+
+    pub(crate) fn remove_all(&self, force: bool) -> Result<u64> {
+        self.link.remove_all(force, &self.start()?)
+    }
+}

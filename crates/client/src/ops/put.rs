@@ -1,0 +1,401 @@
+//! Writing objects.
+//!
+//! Reserve, move, publish: one request to the master for each of the first and the last, for all keys, and one transfer
+//! batch between them. What fails is revoked. A key that another writer holds is asked for again for a while; a key
+//! whose place turned out to be on a dead node is given a second place.
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use yb_transfer::{Opcode, TransferError};
+use yb_types::{ErrorCode, MonotonicTime, ReplicaDescriptor, ReplicaType, ReplicateConfig};
+
+use crate::core::Core;
+use crate::deadline::Deadline;
+use crate::link::PerKey;
+use crate::memory::{PutItem, pieces};
+use crate::mover::{self, Mover};
+use crate::{Error, Result};
+
+/// First pause before a held key is asked for again; each next one is twice as long.
+const FIRST_PAUSE: Duration = Duration::from_millis(2);
+/// Longest pause.
+const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+/// A held key is waited for at most this part of the call's time.
+const BUSY_SHARE: u32 = 4;
+/// Time that publishing and revoking have at least, even when the transfer used up the call's.
+const CLEANUP_TIME: Duration = Duration::from_millis(250);
+
+/// What a put did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PutOutcome {
+    /// The object was written by this call.
+    Stored,
+    /// The pool has a readable object of this name already; it was left as it is.
+    AlreadyExists,
+}
+
+/// Which of several items with the same key in one batch is written; the others share its answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Duplicates {
+    /// The first, as the peer's `put_batch` has it.
+    #[default]
+    FirstWins,
+    /// The last, as the peer's `batch_put_from` has it.
+    LastWins,
+}
+
+/// One key on its way.
+struct Write<'i, 'a> {
+    item: &'i PutItem<'a>,
+    /// Place in the caller's list, for settings that are given per key.
+    index: usize,
+    size: u64,
+    /// Places it was given in this call.
+    places: u32,
+    outcome: Option<Result<PutOutcome>>,
+}
+
+/// A key that has space, in this round.
+struct Started {
+    /// Place in the list of writes.
+    index: usize,
+    replicas: Vec<ReplicaDescriptor>,
+    failed: Option<TransferError>,
+    /// The space is not what was asked for.
+    unfit: bool,
+}
+
+impl Core {
+    /// Writes objects.
+    pub(crate) fn put_many(
+        &self,
+        items: &[PutItem<'_>],
+        config: &ReplicateConfig,
+        duplicates: Duplicates,
+    ) -> Vec<Result<PutOutcome>> {
+        if self.is_closed() {
+            return items.iter().map(|_| Err(Error::Closed)).collect();
+        }
+        if let Err(error) = check_config(config, items.len()) {
+            return items.iter().map(|_| Err(error.clone())).collect();
+        }
+        let leaders = leaders(items, duplicates);
+        let mut writes = Writes::new(self, items, config, leaders.as_deref());
+        writes.run();
+        writes.answers(items.len(), leaders.as_deref())
+    }
+}
+
+/// What no master could do.
+fn check_config(config: &ReplicateConfig, keys: usize) -> Result<()> {
+    if config.replica_num == 0 && config.nof_replica_num == 0 && config.dfs_replica_num == 0 {
+        return Err(Error::invalid("the configuration asks for no replica at all"));
+    }
+    match &config.group_ids {
+        Some(groups) if groups.len() != keys => {
+            Err(Error::invalid(format!("{} group ids for {keys} keys", groups.len())))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// For each item the item that is written for its key; `None` when every key is there once.
+fn leaders(items: &[PutItem<'_>], duplicates: Duplicates) -> Option<Vec<usize>> {
+    let mut order: SmallVec<[usize; 32]> = (0..items.len()).collect();
+    order.sort_by_key(|index| items[*index].key);
+    if order.windows(2).all(|pair| items[pair[0]].key != items[pair[1]].key) {
+        return None;
+    }
+    let mut leaders = vec![0; items.len()];
+    // The sort is stable: the members of a run are in the caller's order.
+    for run in order.chunk_by(|a, b| items[*a].key == items[*b].key) {
+        let leader = match duplicates {
+            Duplicates::FirstWins => run.first(),
+            Duplicates::LastWins => run.last(),
+        };
+        for member in run {
+            leaders[*member] = leader.copied().unwrap_or(*member);
+        }
+    }
+    Some(leaders)
+}
+
+/// All keys of one call.
+struct Writes<'c, 'i, 'a> {
+    core: &'c Core,
+    config: &'c ReplicateConfig,
+    deadline: Deadline,
+    list: SmallVec<[Write<'i, 'a>; 1]>,
+}
+
+impl<'c, 'i, 'a> Writes<'c, 'i, 'a> {
+    fn new(core: &'c Core, items: &'i [PutItem<'a>], config: &'c ReplicateConfig, leaders: Option<&[usize]>) -> Self {
+        let written = |index: &usize| leaders.is_none_or(|leaders| leaders.get(*index) == Some(index));
+        let list: SmallVec<[Write<'i, 'a>; 1]> = items
+            .iter()
+            .enumerate()
+            .filter(|(index, _)| written(index))
+            .map(|(index, item)| {
+                let outcome = item.key.is_empty().then(|| Err(Error::invalid("the key is empty")));
+                Write { item, index, size: item.len(), places: 0, outcome }
+            })
+            .collect();
+        let bytes = list.iter().map(|write| write.size).sum();
+        let deadline = Deadline::start(&core.clock, &core.config.limits, bytes);
+        Writes { core, config, deadline, list }
+    }
+
+    /// Until every key has an outcome.
+    fn run(&mut self) {
+        let patience = self.core.now() + self.deadline.left(self.core.now()) / BUSY_SHARE;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let open: SmallVec<[usize; 32]> =
+                self.list.iter().enumerate().filter(|(_, w)| w.outcome.is_none()).map(|(i, _)| i).collect();
+            if open.is_empty() {
+                break;
+            }
+            let busy = match self.start(&open) {
+                Ok((started, busy)) => {
+                    let started = self.transfer(started);
+                    self.finish(started);
+                    busy
+                }
+                Err(error) => {
+                    self.fail(&open, &error);
+                    break;
+                }
+            };
+            if busy.is_empty() {
+                continue;
+            }
+            let now = self.core.now();
+            if now >= patience || self.core.is_closed() {
+                self.fail(&busy, &Error::Busy);
+                continue;
+            }
+            self.core.counters.busy_waits.add(1);
+            yb_env::sleep(pause.min(patience.since(now)));
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+        self.count();
+    }
+
+    fn fail(&mut self, indices: &[usize], error: &Error) {
+        self.core.count_unanswered(error);
+        for index in indices {
+            self.settle(*index, Err(error.clone()));
+        }
+    }
+
+    fn settle(&mut self, index: usize, outcome: Result<PutOutcome>) {
+        if let Some(write) = self.list.get_mut(index) {
+            write.outcome = Some(outcome);
+        }
+    }
+
+    /// Reserves space for the open keys: those that got it, and those that another writer holds.
+    fn start(&mut self, open: &[usize]) -> Result<(Vec<Started>, SmallVec<[usize; 4]>)> {
+        let writes = || open.iter().filter_map(|index| self.list.get(*index));
+        let keys: SmallVec<[&[u8]; 32]> = writes().map(|write| write.item.key).collect();
+        let sizes: SmallVec<[u64; 32]> = writes().map(|write| write.size).collect();
+        let indices: SmallVec<[usize; 32]> = writes().map(|write| write.index).collect();
+        let config = self.core.effective_config(self.config, &indices);
+        let answers: PerKey<Vec<ReplicaDescriptor>> =
+            self.core.link.put_start(&keys, &sizes, config, &self.deadline)?;
+        let mut started = Vec::with_capacity(answers.len());
+        let mut busy = SmallVec::new();
+        for (index, answer) in open.iter().zip(answers) {
+            match answer {
+                Ok(replicas) => {
+                    if let Some(write) = self.list.get_mut(*index) {
+                        write.places += 1;
+                    }
+                    started.push(Started { index: *index, replicas, failed: None, unfit: false });
+                }
+                Err(ErrorCode::OBJECT_ALREADY_EXISTS) => self.settle(*index, Ok(PutOutcome::AlreadyExists)),
+                Err(ErrorCode::REPLICA_IS_NOT_READY) => busy.push(*index),
+                Err(code) => self.settle(*index, Err(Error::from_master("PutStart", code))),
+            }
+        }
+        Ok((started, busy))
+    }
+
+    /// Moves the bytes of all keys to all their replicas.
+    fn transfer(&mut self, mut started: Vec<Started>) -> Vec<Started> {
+        let mut mover = Mover::new(Opcode::Write, &self.core.engine, started.len());
+        for (place, key) in started.iter_mut().enumerate() {
+            let Some(write) = self.list.get(key.index) else { continue };
+            let mut written = 0;
+            for buffer in key.replicas.iter().filter_map(ReplicaDescriptor::memory) {
+                match pieces(&write.item.from, write.size) {
+                    Ok(pieces) if buffer.size == write.size => mover.add(place as u32, pieces, buffer),
+                    _ => key.unfit = true,
+                }
+                written += 1;
+            }
+            key.unfit |= written == 0;
+        }
+        for (place, error) in mover.run(self.deadline.at) {
+            mover::note_failure(&self.core.suspects, &error, self.core.now());
+            if let Some(key) = started.get_mut(place as usize) {
+                key.failed.get_or_insert(error);
+            }
+        }
+        started
+    }
+
+    /// Publishes what arrived and revokes the rest.
+    fn finish(&mut self, started: Vec<Started>) {
+        let now = self.core.now();
+        let cleanup = Deadline { at: self.deadline.at.max(now + CLEANUP_TIME), ..self.deadline };
+        let (arrived, failed): (Vec<Started>, Vec<Started>) =
+            started.into_iter().partition(|key| key.failed.is_none() && !key.unfit);
+        self.publish(&arrived, &cleanup);
+        self.revoke(&failed, &cleanup, now);
+    }
+
+    fn publish(&mut self, arrived: &[Started], deadline: &Deadline) {
+        // Replicas of other kinds than memory are for a tier that this client does not write: they are given up.
+        let is_memory = |key: &&Started| key.replicas.iter().all(|replica| replica.memory().is_some());
+        let (memory, mixed): (Vec<&Started>, Vec<&Started>) = arrived.iter().partition(is_memory);
+        self.publish_as(&memory, ReplicaType::ALL, deadline);
+        self.publish_as(&mixed, ReplicaType::MEMORY, deadline);
+        for other in [ReplicaType::DISK, ReplicaType::NOF_SSD, ReplicaType::DFS] {
+            let keys: SmallVec<[&[u8]; 4]> = mixed.iter().filter_map(|key| self.key(key.index)).collect();
+            if !keys.is_empty()
+                && let Err(error) = self.core.link.put_revoke(&keys, other, deadline)
+            {
+                tracing::warn!(%error, "replicas of a tier that is not written could not be given up");
+            }
+        }
+    }
+
+    fn key(&self, index: usize) -> Option<&'i [u8]> {
+        self.list.get(index).map(|write| write.item.key)
+    }
+
+    fn publish_as(&mut self, arrived: &[&Started], replicas: ReplicaType, deadline: &Deadline) {
+        let keys: SmallVec<[&[u8]; 32]> = arrived.iter().filter_map(|key| self.key(key.index)).collect();
+        if keys.is_empty() {
+            return;
+        }
+        match self.core.link.put_end(&keys, replicas, deadline) {
+            Ok(answers) => {
+                for (key, answer) in arrived.iter().zip(answers) {
+                    let outcome = answer.map_err(|code| Error::from_master("PutEnd", code));
+                    self.settle(key.index, outcome.map(|()| PutOutcome::Stored));
+                }
+            }
+            Err(error) => {
+                let indices: SmallVec<[usize; 32]> = arrived.iter().map(|key| key.index).collect();
+                self.fail(&indices, &error);
+            }
+        }
+    }
+
+    fn revoke(&mut self, failed: &[Started], deadline: &Deadline, now: MonotonicTime) {
+        let keys: SmallVec<[&[u8]; 32]> = failed.iter().filter_map(|key| self.key(key.index)).collect();
+        if keys.is_empty() {
+            return;
+        }
+        let revoked = self.core.link.put_revoke(&keys, ReplicaType::ALL, deadline);
+        if let Err(error) = &revoked {
+            tracing::warn!(%error, "failed puts could not be revoked; the master discards them in time");
+        }
+        for key in failed {
+            let time_left = !self.deadline.left(now).is_zero() && revoked.is_ok();
+            let places = self.list.get(key.index).map_or(0, |write| write.places);
+            let second_chance = key.failed.as_ref().is_some_and(mover::is_peers_fault) && places < 2 && time_left;
+            if second_chance {
+                continue;
+            }
+            let error = match &key.failed {
+                Some(error) => mover::failure(error, Opcode::Write, &self.deadline, now),
+                None => Error::NoSpace,
+            };
+            self.settle(key.index, Err(error));
+        }
+    }
+
+    /// One answer per item of the caller.
+    fn answers(self, items: usize, leaders: Option<&[usize]>) -> Vec<Result<PutOutcome>> {
+        let Some(leaders) = leaders else {
+            return self.list.into_iter().map(|write| write.outcome.unwrap_or(Err(Error::Closed))).collect();
+        };
+        let mut by_item: Vec<Option<Result<PutOutcome>>> = vec![None; items];
+        for write in self.list {
+            if let Some(slot) = by_item.get_mut(write.index) {
+                *slot = write.outcome;
+            }
+        }
+        let answer = |leader: &usize| by_item.get(*leader).cloned().flatten().unwrap_or(Err(Error::Closed));
+        leaders.iter().map(answer).collect()
+    }
+
+    fn count(&self) {
+        let counters = &self.core.counters;
+        for write in &self.list {
+            match &write.outcome {
+                Some(Ok(PutOutcome::Stored)) => {
+                    counters.objects_written.add(1);
+                    counters.bytes_written.add(write.size);
+                }
+                Some(Ok(PutOutcome::AlreadyExists)) => counters.puts_already_there.add(1),
+                _ => counters.failed_writes.add(1),
+            }
+        }
+        counters.put_latency.record(self.deadline.elapsed(self.core.now()));
+    }
+}
+
+impl Core {
+    /// The caller's configuration as the master gets it: with this client's host, the deprecated single preferred
+    /// segment merged in, and the per-key lists cut to the keys that are sent.
+    fn effective_config(&self, config: &ReplicateConfig, indices: &[usize]) -> ReplicateConfig {
+        let mut effective = config.clone();
+        if effective.host_id.is_empty() {
+            self.config.host_id().clone_into(&mut effective.host_id);
+        }
+        if effective.preferred_segments.is_empty() && !effective.preferred_segment.is_empty() {
+            effective.preferred_segments.push(effective.preferred_segment.clone());
+        }
+        fn cut<T: Clone>(list: &mut Option<Vec<T>>, indices: &[usize]) {
+            if let Some(all) = list.as_mut().filter(|all| all.len() != indices.len()) {
+                *all = indices.iter().filter_map(|index| all.get(*index).cloned()).collect();
+            }
+        }
+        cut(&mut effective.group_ids, indices);
+        cut(&mut effective.session_ids, indices);
+        cut(&mut effective.per_key_preferred_hca_names, indices);
+        cut(&mut effective.residency_affinity_ids, indices);
+        effective
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn items<'a>(keys: &[&'a str]) -> Vec<PutItem<'a>> {
+        keys.iter().map(|key| PutItem::new(key.as_bytes(), b"v")).collect()
+    }
+
+    #[test]
+    fn a_key_that_is_there_twice_is_written_once() {
+        assert_eq!(leaders(&items(&["a", "b", "c"]), Duplicates::FirstWins), None);
+        let twice = items(&["b", "a", "b", "b", "a"]);
+        assert_eq!(leaders(&twice, Duplicates::FirstWins), Some(vec![0, 1, 0, 0, 1]));
+        assert_eq!(leaders(&twice, Duplicates::LastWins), Some(vec![3, 4, 3, 3, 4]));
+    }
+
+    #[test]
+    fn configurations_that_cannot_work_are_refused() {
+        let none = ReplicateConfig { replica_num: 0, ..ReplicateConfig::default() };
+        assert!(check_config(&none, 1).is_err());
+        let groups = ReplicateConfig { group_ids: Some(vec!["g".into()]), ..ReplicateConfig::default() };
+        assert!(check_config(&groups, 1).is_ok());
+        assert!(check_config(&groups, 2).is_err());
+    }
+}

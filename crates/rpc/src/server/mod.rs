@@ -9,6 +9,7 @@ mod listener;
 mod mailbox;
 mod service;
 mod session;
+mod uring;
 mod worker;
 
 use std::sync::Arc;
@@ -30,6 +31,7 @@ use mailbox::{Letter, Mailbox};
 pub(crate) use service::write_error;
 pub use service::{DeferredReply, ListenerTag, Outcome, Reply, Request, Service};
 use session::Sessions;
+use uring::UringBackend;
 use worker::Worker;
 
 /// Which kernel interface the workers use.
@@ -117,7 +119,7 @@ impl Server {
         let counters = Arc::new(ServerCounters::new(workers));
         let mut started = Vec::new();
         for index in 0..workers {
-            let worker = start_worker(&settings, index, &service, &counters);
+            let worker = start_worker(&settings, backend, index, &service, &counters);
             match worker {
                 Ok(worker) => started.push(worker),
                 Err(error) => {
@@ -188,15 +190,25 @@ fn stop_workers(started: Vec<StartedWorker>) {
 }
 
 fn choose(wanted: BackendChoice) -> Result<BackendChoice, StartError> {
-    match wanted {
-        BackendChoice::Auto | BackendChoice::Epoll => Ok(BackendChoice::Epoll),
-        BackendChoice::Uring => Err(StartError::NoUring(std::io::ErrorKind::Unsupported.into())),
+    if wanted == BackendChoice::Epoll {
+        return Ok(wanted);
+    }
+    // On a thread of its own: what the kernel does to end a ring interrupts system calls of the thread that used it.
+    let probed = spawn_thread("yb-rpc-probe", yb_uring::probe)?.join();
+    match probed.unwrap_or_else(|_| Err(std::io::Error::other("the probe panicked"))) {
+        Ok(()) => Ok(BackendChoice::Uring),
+        Err(error) if wanted == BackendChoice::Uring => Err(StartError::NoUring(error)),
+        Err(error) => {
+            tracing::info!(%error, "io_uring is not available, using epoll");
+            Ok(BackendChoice::Epoll)
+        }
     }
 }
 
 /// Starts one worker and waits until its backend stands.
 fn start_worker<S: Service>(
     settings: &ServerSettings,
+    backend: BackendChoice,
     index: usize,
     service: &Arc<S>,
     counters: &Arc<ServerCounters>,
@@ -217,13 +229,23 @@ fn start_worker<S: Service>(
     let thread = spawn_thread(&format!("yb-rpc-{index}"), move || {
         pin(core);
         let mailbox = box_of_thread;
-        match EpollBackend::new(Arc::clone(&mailbox)) {
-            Ok(backend) => {
-                // The starter waits for this.
-                let _ = ready.send(Ok(()));
-                Worker { sessions, backend, mailbox, limits, clock }.run();
-            }
-            Err(error) => drop(ready.send(Err(error))),
+        // The ring belongs to the thread that made it, so the backend is made here.
+        match backend {
+            BackendChoice::Uring => match UringBackend::new(&mailbox) {
+                Ok(backend) => {
+                    // The starter waits for this.
+                    let _ = ready.send(Ok(()));
+                    Worker { sessions, backend, mailbox, limits, clock }.run();
+                }
+                Err(error) => drop(ready.send(Err(error))),
+            },
+            _ => match EpollBackend::new(Arc::clone(&mailbox)) {
+                Ok(backend) => {
+                    let _ = ready.send(Ok(()));
+                    Worker { sessions, backend, mailbox, limits, clock }.run();
+                }
+                Err(error) => drop(ready.send(Err(error))),
+            },
         }
     })?;
     match stands.recv() {

@@ -144,11 +144,19 @@ pub fn frame(function: u32, sequence: u32, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-#[derive(Debug, PartialEq, Eq, Clone)]
+#[derive(PartialEq, Eq, Clone)]
 pub struct Answer {
     pub error: u8,
     pub sequence: u32,
     pub body: Vec<u8>,
+}
+
+/// Short, also for large bodies.
+impl std::fmt::Debug for Answer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let start = &self.body[..self.body.len().min(40)];
+        write!(f, "{{error {} sequence {} body of {}: {start:?}}}", self.error, self.sequence, self.body.len())
+    }
 }
 
 /// Reads one reply; `None` at the end of the stream.
@@ -161,6 +169,7 @@ pub fn read_reply(stream: &mut impl Read) -> Option<Answer> {
             Ok(0) => panic!("the stream ends inside a header"),
             Ok(n) => got += n,
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return None,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
             Err(error) => panic!("no reply: {error}"),
         }
     }

@@ -141,16 +141,16 @@ impl OffsetAllocator {
         Ok(ByteLen(freed << self.shift))
     }
 
-    /// Replaces the owner's word of an extent in use.
+    /// Replaces the owner's word of an extent in use; answers the extent.
     ///
     /// # Errors
     /// [`BadNode`] when the handle names no extent in use.
-    pub fn set_owner(&mut self, node: NodeId, owner: u64) -> Result<(), BadNode> {
+    pub fn set_owner(&mut self, node: NodeId, owner: u64) -> Result<Extent, BadNode> {
         if !self.nodes.is_used(node.0) {
             return Err(BadNode(node));
         }
         self.nodes.set_used(node.0, Some(owner));
-        Ok(())
+        Ok(self.extent(node.0, self.nodes.units(node.0)))
     }
 
     /// Looks at up to `limit` table places from `from` on and hands out the extents in use among them, in no particular

@@ -1,2 +1,56 @@
 //! The master's state machine: objects, replicas, leases, segments, placement, eviction.
+//!
+//! **Problem.** Clients ask a few questions, very often: where are these keys, make room for these, they are written now.
+//! Every answer must be cheap, and none may ever lead a reader to other bytes than those of the key it asked for.
+//!
+//! **Shape.** Pure: the caller brings time and randomness, and gets answers through a callback and [`Effects`] to carry
+//! out. Keys are spread over 1024 shards, each under its own lock; no call holds two. A batch is the interface.
+//!
+//! **Invariants**
+//! - An object is readable only after its `PutEnd`, and then never changes; a new write is a new [`Generation`].
+//! - Bytes that somebody may still read (a lease) or write (a put that was given up) are not handed out again.
+//! - A lease moves forward only. Eviction never takes what is leased or hard-pinned.
+//! - No request looks at more than the keys it names, except listings and patterns, which say so.
+//!
+//! `docs/catalog.md` has the picture. [`Generation`]: yb_types::Generation
 #![forbid(unsafe_code)]
+
+mod catalog;
+mod check;
+mod clients;
+mod deferred;
+mod effects;
+mod entry;
+mod evict;
+mod key;
+mod list;
+mod listing;
+mod lookup;
+mod mount;
+mod placement;
+mod put;
+mod reclaim;
+mod remove;
+mod segment;
+mod segments;
+mod settings;
+mod shard;
+mod slab;
+mod stats;
+mod upkeep;
+mod view;
+
+pub use catalog::{Caller, Catalog};
+pub use clients::ClientReport;
+pub use effects::{Effects, MountRefusal, PutRefusal, Quiesce, SegmentGone, UnmountCause};
+pub use key::{SHARDS, Tenant};
+pub use listing::ListCursor;
+pub use lookup::{KeyPattern, Probe};
+pub use placement::{FreeRatioFirst, PlacementPolicy, PlacementView, Random, RandomPlacement, SegmentGroup};
+pub use put::PutCall;
+pub use reclaim::{EvictionGoal, Reclaimed};
+pub use remove::Force;
+pub use segment::MountedSegment;
+pub use settings::{AllocationStrategy, BadSettings, CatalogSettings};
+pub use stats::Stats;
+pub use view::{ObjectView, ReplicaView};

@@ -1,0 +1,196 @@
+//! The catalog: its parts, and how an object leaves it.
+
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use parking_lot::Mutex;
+use yb_types::{ByteLen, ClientId, MonotonicTime, SegmentId};
+
+use crate::clients::Clients;
+use crate::effects::{Effects, Quiesce};
+use crate::entry::{Entry, Replica, flag};
+use crate::key::{KeyHash, KeyHasher, SHARDS, Tenant};
+use crate::placement::{FreeRatioFirst, PlacementPolicy, RandomPlacement};
+use crate::segment::Hold;
+use crate::segments::{SegmentTable, Segments};
+use crate::settings::{AllocationStrategy, BadSettings, CatalogSettings};
+use crate::shard::{NO_FRONT, Shard, ShardState};
+use crate::stats::{Counters, Stats};
+use crate::upkeep::Chores;
+
+/// All that the master knows. Shared by every worker; each call locks what it touches.
+///
+/// Order of locks: clients, segment registry, one shard, one segment's space. Never two shards.
+pub struct Catalog {
+    pub(crate) settings: CatalogSettings,
+    pub(crate) hasher: KeyHasher,
+    pub(crate) shards: Box<[Shard]>,
+    /// The order of each shard's oldest candidate for eviction, side by side, so that finding the oldest of all reads
+    /// 8 KiB and no shard.
+    pub(crate) fronts: Box<[AtomicU64]>,
+    pub(crate) segments: Segments,
+    pub(crate) clients: Mutex<Clients>,
+    pub(crate) chores: Mutex<Chores>,
+    pub(crate) counters: Counters,
+    pub(crate) placement: Box<dyn PlacementPolicy>,
+    /// A put found no space, and evicting for it did not help.
+    pub(crate) starved: AtomicBool,
+    /// The next number for a replica; the first of a write is also its generation.
+    pub(crate) next_id: AtomicU64,
+}
+
+/// Why the extents of an object are given up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Leave {
+    /// It was readable: free when its lease has ended.
+    Readable,
+    /// It was being written: free at this time, or when its writer is known to be done.
+    Unfinished(MonotonicTime),
+}
+
+impl Catalog {
+    /// An empty catalog.
+    ///
+    /// # Errors
+    /// [`BadSettings`] when the settings contradict each other.
+    pub fn new(settings: CatalogSettings) -> Result<Self, BadSettings> {
+        settings.check()?;
+        let placement: Box<dyn PlacementPolicy> = match settings.allocation_strategy {
+            AllocationStrategy::Random => Box::new(RandomPlacement),
+            AllocationStrategy::FreeRatioFirst => Box::new(FreeRatioFirst),
+        };
+        Ok(Catalog {
+            hasher: KeyHasher::new(settings.hash_seed),
+            shards: (0..SHARDS).map(|_| Shard::new()).collect(),
+            fronts: (0..SHARDS).map(|_| AtomicU64::new(NO_FRONT)).collect(),
+            segments: Segments::default(),
+            clients: Mutex::new(Clients::default()),
+            chores: Mutex::new(Chores::default()),
+            counters: Counters::default(),
+            placement,
+            starved: AtomicBool::new(false),
+            next_id: AtomicU64::new(1),
+            settings,
+        })
+    }
+
+    /// The settings it runs with.
+    pub fn settings(&self) -> &CatalogSettings {
+        &self.settings
+    }
+
+    /// Counters and gauges now. Gauges are read one after another, not at one moment.
+    pub fn stats(&self) -> Stats {
+        let table = self.segments.load();
+        let live = || table.iter().filter(|segment| segment.is_live());
+        Stats {
+            capacity_bytes: self.segments.capacity().0,
+            allocated_bytes: live().map(|segment| segment.used().0).sum(),
+            withheld_bytes: live().map(|segment| segment.withheld().0).sum(),
+            segments: live().count() as u64,
+            clients: self.clients.lock().in_good_standing() as u64,
+            ..self.counters.snapshot()
+        }
+    }
+
+    /// An extent that waited for its writer can be used again: its node, one of ours, says that no transfer of the
+    /// writer is open and none can open any more. Answers whether it changed anything; a confirmation that comes late
+    /// or twice does not.
+    pub fn confirm_quiesced(&self, segment: SegmentId, address: u64, generation: yb_types::Generation) -> bool {
+        let Some(segment) = self.segments.registry().get(segment).cloned() else { return false };
+        let Some(offset) = address.checked_sub(segment.info().base) else { return false };
+        let freed = segment.confirm(offset, generation);
+        self.counters.add(|c| &c.quiesced, u64::from(freed));
+        self.counters.add(|c| &c.released, u64::from(freed));
+        freed
+    }
+
+    pub(crate) fn hash(&self, tenant: Tenant, key: &[u8]) -> KeyHash {
+        self.hasher.hash(tenant, key)
+    }
+
+    /// Takes an object out of its shard and gives up its extents. Answers the bytes that are free now.
+    pub(crate) fn erase(
+        &self,
+        state: &mut ShardState,
+        slot: u32,
+        leave: Leave,
+        now: MonotonicTime,
+        effects: &mut Effects,
+    ) -> ByteLen {
+        let entry = &state.slab[slot];
+        let hash = self.hash(entry.tenant, &entry.key);
+        let entry = state.erase(slot, hash.word);
+        state.publish_front(&self.fronts[hash.shard]);
+        self.counters.sub(|c| &c.keys, 1);
+        self.counters.sub(|c| &c.unfinished, u64::from(!entry.is_finished()));
+        self.counters.sub(|c| &c.soft_pins, u64::from(entry.has(flag::SOFT_PIN)));
+        let table = self.segments.load();
+        let freed = entry.replicas.as_slice().iter().map(|replica| {
+            let giving = GivingUp { table: &table, entry: &entry, leave, now };
+            self.give_up(&giving, replica, effects).0
+        });
+        ByteLen(freed.sum())
+    }
+
+    fn give_up(&self, giving: &GivingUp<'_>, replica: &Replica, effects: &mut Effects) -> ByteLen {
+        let GivingUp { table, entry, leave, now } = *giving;
+        let Some(segment) = table.live(replica.segment) else { return ByteLen(0) };
+        let (until, for_writer) = match leave {
+            Leave::Readable => (entry.lease_end(), false),
+            Leave::Unfinished(until) => (until, true),
+        };
+        if for_writer {
+            self.counters.add(|c| &c.discarded, 1);
+        }
+        if until <= now {
+            self.counters.add(|c| &c.released, u64::from(for_writer));
+            return segment.give_up(replica.node(), None);
+        }
+        let generation = entry.generation();
+        if for_writer {
+            effects.quiesce.push(Quiesce {
+                segment: segment.info().id,
+                owner: segment.owner(),
+                address: segment.info().base + replica.offset,
+                size: ByteLen(entry.size),
+                generation,
+                writer: entry.creator,
+            });
+        } else {
+            self.counters.add(|c| &c.lease_deferred, 1);
+        }
+        segment.give_up(replica.node(), Some(Hold { generation, until, for_writer }))
+    }
+
+    /// Forgets the replicas of an object that lie in segments that are gone, and the object with its last one. Answers
+    /// whether the object is still there.
+    pub(crate) fn drop_lost_replicas(&self, state: &mut ShardState, slot: u32, now: MonotonicTime) -> bool {
+        let table = self.segments.load();
+        state.slab[slot].replicas.retain(|replica| table.live(replica.segment).is_some());
+        if !state.slab[slot].replicas.as_slice().is_empty() {
+            return true;
+        }
+        self.erase(state, slot, Leave::Readable, now, &mut Effects::default());
+        self.counters.add(|c| &c.lost_keys, 1);
+        false
+    }
+}
+
+#[derive(Clone, Copy)]
+struct GivingUp<'a> {
+    table: &'a SegmentTable,
+    entry: &'a Entry,
+    leave: Leave,
+    now: MonotonicTime,
+}
+
+/// Who calls, for whom, when: the same for every key of a batch.
+#[derive(Clone, Copy, Debug)]
+pub struct Caller {
+    /// The namespace of the keys.
+    pub tenant: Tenant,
+    /// The client.
+    pub client: ClientId,
+    /// The time of the call.
+    pub now: MonotonicTime,
+}

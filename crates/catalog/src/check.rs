@@ -1,0 +1,51 @@
+//! The invariants of the whole catalog, for tests.
+
+use std::collections::BTreeMap;
+
+use crate::catalog::Catalog;
+use crate::entry::flag;
+
+impl Catalog {
+    /// Panics when the parts of the catalog contradict each other. Only for tests at rest: it locks one part after the
+    /// other and expects nobody to work meanwhile.
+    pub fn assert_consistent(&self) {
+        let (mut keys, mut unfinished, mut soft_pins) = (0, 0, 0);
+        let mut owned: BTreeMap<(u32, u64), u64> = BTreeMap::new();
+        for (at, shard) in self.shards.iter().enumerate() {
+            let state = shard.state.read();
+            state.assert_consistent();
+            for slot in state.slots() {
+                let entry = &state.slab[slot];
+                keys += 1;
+                unfinished += u64::from(!entry.is_finished());
+                soft_pins += u64::from(entry.has(flag::SOFT_PIN));
+                for replica in entry.replicas.as_slice() {
+                    let owner = (at as u64) << 32 | u64::from(slot);
+                    assert!(
+                        owned.insert((replica.segment, replica.offset), owner).is_none(),
+                        "two owners of an extent"
+                    );
+                }
+            }
+        }
+        let stats = self.stats();
+        assert_eq!((stats.keys, stats.unfinished, stats.soft_pins), (keys, unfinished, soft_pins));
+        self.assert_space_is_owned(owned);
+    }
+
+    /// Every extent in use has the owner that it names, and the other way round.
+    fn assert_space_is_owned(&self, mut owned: BTreeMap<(u32, u64), u64>) {
+        let table = self.segments.load();
+        for segment in table.iter().filter(|segment| segment.is_live()) {
+            let mut found = Vec::new();
+            assert_eq!(segment.scan(0, u32::MAX, &mut found), None);
+            let mut used = segment.withheld().0;
+            for extent in found {
+                used += extent.extent.len;
+                assert_eq!(owned.remove(&(segment.index(), extent.extent.offset)), Some(extent.owner));
+            }
+            assert_eq!(segment.used().0, used, "an extent in use has no owner");
+        }
+        assert!(owned.keys().all(|&(index, _)| table.live(index).is_none()), "a replica without an extent");
+    }
+}

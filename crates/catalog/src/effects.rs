@@ -1,0 +1,163 @@
+//! What the catalog tells the master: why a put was refused, what is to be done, what happened.
+
+use yb_types::{ByteLen, ClientId, ErrorCode, Generation, SegmentId};
+
+/// Why a put did not start. `code` is what goes on the wire; the rest is for logs, counters and our own clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum PutRefusal {
+    /// Keys have at least one byte.
+    #[error("the key is empty")]
+    EmptyKey,
+    /// The peer's clients may not store zero bytes; ours may, see [`PutCall::allow_empty`](crate::PutCall).
+    #[error("the object has no bytes, and this caller may not store empty objects")]
+    EmptyObject,
+    /// All three replica counts are zero.
+    #[error("no replica of any kind is asked for")]
+    NoReplicaWanted,
+    /// DFS replicas: at most one, beside a memory replica, of the default tenant.
+    #[error("this combination with a DFS replica is not possible")]
+    DfsRules,
+    /// This master has no distributed filesystem.
+    #[error("no distributed filesystem is configured")]
+    DfsUnavailable,
+    /// This master has no NVMe-oF pool.
+    #[error("NVMe-oF replicas are not available here")]
+    NofUnavailable,
+    /// A soft-pin time without the action ENABLE, or above the maximum.
+    #[error("the soft pin's time to live is not allowed")]
+    SoftPinRules,
+    /// The list of groups has another length than the list of keys.
+    #[error("group_ids must name one group for each key")]
+    GroupCount,
+    /// The key is readable already.
+    #[error("the key exists and is readable")]
+    Exists,
+    /// Another write of the key is under way. Retry when it has ended.
+    #[error("the key is being written by somebody else")]
+    Busy,
+    /// No segment is mounted.
+    #[error("no segment is mounted")]
+    NoSegment,
+    /// Larger than the largest segment; eviction cannot help.
+    #[error("the object is larger than every segment")]
+    LargerThanAnySegment,
+    /// No segment has a free extent of that size, and evicting did not make one. Retry later.
+    #[error("no segment has a free extent of that size")]
+    NoSpace,
+    /// The shard's table is full (2^32 objects).
+    #[error("the catalog is full")]
+    CatalogFull,
+}
+
+impl PutRefusal {
+    /// The peer's code. A key being written answers REPLICA_IS_NOT_READY: the peer's clients take OBJECT_ALREADY_EXISTS
+    /// for success.
+    pub fn code(self) -> ErrorCode {
+        match self {
+            PutRefusal::Exists => ErrorCode::OBJECT_ALREADY_EXISTS,
+            PutRefusal::Busy => ErrorCode::REPLICA_IS_NOT_READY,
+            PutRefusal::DfsUnavailable => ErrorCode::DFS_SERVICE_UNAVAILABLE,
+            PutRefusal::NoSegment
+            | PutRefusal::LargerThanAnySegment
+            | PutRefusal::NoSpace
+            | PutRefusal::CatalogFull => ErrorCode::NO_AVAILABLE_HANDLE,
+            _ => ErrorCode::INVALID_PARAMS,
+        }
+    }
+
+    /// Whether the same call can succeed later.
+    pub fn is_retryable(self) -> bool {
+        matches!(self, PutRefusal::Busy | PutRefusal::NoSegment | PutRefusal::NoSpace)
+    }
+}
+
+/// Why a segment was not mounted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MountRefusal {
+    /// Base or size is zero.
+    #[error("segment {0}: base and size must not be 0")]
+    EmptyRange(SegmentId),
+    /// The range ends behind the last address.
+    #[error("segment {0}: the range leaves the address space")]
+    RangeTooLong(SegmentId),
+    /// The client has this memory in the pool already, under another id.
+    #[error("segment {0}: overlaps segment {1} of the same client")]
+    Overlap(SegmentId, SegmentId),
+    /// A remount describes a mounted segment in another way, or another client owns it.
+    #[error("segment {0}: is mounted already with another owner or description")]
+    Different(SegmentId),
+    /// Too many clients.
+    #[error("client {0}: too many clients")]
+    TooManyClients(ClientId),
+}
+
+impl MountRefusal {
+    /// The peer's code.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            MountRefusal::TooManyClients(_) => ErrorCode::INTERNAL_ERROR,
+            _ => ErrorCode::INVALID_PARAMS,
+        }
+    }
+}
+
+/// An extent that waits: its put was given up, but its writer may still write to it. It comes free after the release
+/// timeout, or as soon as [`Catalog::confirm_quiesced`](crate::Catalog::confirm_quiesced) repeats segment, address and
+/// generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quiesce {
+    /// The segment.
+    pub segment: SegmentId,
+    /// Who mounted the segment and can confirm.
+    pub owner: ClientId,
+    /// Absolute address in the owner's process.
+    pub address: u64,
+    /// Bytes that the writer was allowed to write.
+    pub size: ByteLen,
+    /// The write that was given up.
+    pub generation: Generation,
+    /// Who may still be writing.
+    pub writer: ClientId,
+}
+
+/// Why a segment went away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnmountCause {
+    /// Its client asked for it.
+    Asked,
+    /// Its client did not ping in time.
+    ClientExpired,
+    /// Another client now has the same memory at the same endpoint, so the old one is gone.
+    Replaced,
+}
+
+/// A segment that went away.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SegmentGone {
+    /// The segment.
+    pub id: SegmentId,
+    /// Its name.
+    pub name: String,
+    /// Who had mounted it.
+    pub owner: ClientId,
+    /// Why.
+    pub cause: UnmountCause,
+}
+
+/// What a call wants done outside. The master empties it after each call.
+#[derive(Clone, Debug, Default)]
+pub struct Effects {
+    /// Extents whose node may be asked whether their writer is done.
+    pub quiesce: Vec<Quiesce>,
+    /// Segments that are gone.
+    pub segments_gone: Vec<SegmentGone>,
+    /// Clients that were given up.
+    pub clients_gone: Vec<ClientId>,
+}
+
+impl Effects {
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.quiesce.is_empty() && self.segments_gone.is_empty() && self.clients_gone.is_empty()
+    }
+}

@@ -1,0 +1,230 @@
+//! One object of the catalog, kept small: every byte here is paid once for each stored key.
+
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use yb_alloc::NodeId;
+use yb_types::{ClientId, Generation, MonotonicTime, ReplicaId, ReplicaStatus};
+
+use crate::key::Tenant;
+
+/// "No entry" in links.
+pub(crate) const NIL: u32 = u32::MAX;
+
+/// A copy of an object in one segment: 24 bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Replica {
+    /// Id and status in one word: the id above the lowest bit, which says "complete".
+    id_and_complete: NonZeroU64,
+    /// From the start of the segment.
+    pub offset: u64,
+    /// Index in the segment table.
+    pub segment: u32,
+    node: u32,
+}
+
+impl Replica {
+    /// A replica whose bytes are on their way.
+    pub fn new(id: u64, segment: u32, extent: yb_alloc::Extent) -> Self {
+        Replica { id_and_complete: id_word(id), offset: extent.offset, segment, node: extent.node.get() }
+    }
+
+    /// The same replica under its own id.
+    pub fn with_id(self, id: u64) -> Self {
+        Replica { id_and_complete: id_word(id), ..self }
+    }
+
+    pub fn id(&self) -> ReplicaId {
+        ReplicaId(self.id_and_complete.get() >> 1)
+    }
+
+    pub fn node(&self) -> NodeId {
+        NodeId::from_stored(self.node)
+    }
+
+    pub fn is_complete(&self) -> bool {
+        self.id_and_complete.get() & 1 != 0
+    }
+
+    pub fn complete(&mut self) {
+        self.id_and_complete |= 1;
+    }
+
+    pub fn status(&self) -> ReplicaStatus {
+        if self.is_complete() { ReplicaStatus::COMPLETE } else { ReplicaStatus::PROCESSING }
+    }
+}
+
+/// Ids start at 1 and count up, so they need no more than 63 bits.
+fn id_word(id: u64) -> NonZeroU64 {
+    NonZeroU64::new(id << 1).unwrap_or(NonZeroU64::MAX)
+}
+
+/// The copies of an object. One is the rule and costs no heap.
+#[derive(Debug)]
+pub(crate) enum Replicas {
+    One(Replica),
+    Other(Box<[Replica]>),
+}
+
+impl Replicas {
+    pub fn from_slice(replicas: &[Replica]) -> Self {
+        match replicas {
+            [one] => Replicas::One(*one),
+            other => Replicas::Other(other.into()),
+        }
+    }
+
+    pub fn as_slice(&self) -> &[Replica] {
+        match self {
+            Replicas::One(one) => std::slice::from_ref(one),
+            Replicas::Other(other) => other,
+        }
+    }
+
+    pub fn as_mut_slice(&mut self) -> &mut [Replica] {
+        match self {
+            Replicas::One(one) => std::slice::from_mut(one),
+            Replicas::Other(other) => other,
+        }
+    }
+
+    /// Drops the replicas that `keep` refuses.
+    pub fn retain(&mut self, mut keep: impl FnMut(&Replica) -> bool) {
+        if self.as_slice().iter().all(&mut keep) {
+            return;
+        }
+        let kept: Vec<Replica> = self.as_slice().iter().copied().filter(keep).collect();
+        *self = Replicas::from_slice(&kept);
+    }
+}
+
+/// Facts that are one bit each.
+pub(crate) mod flag {
+    /// `PutEnd` came: readable as far as its replicas are.
+    pub const FINISHED: u8 = 1;
+    /// Never evicted; in no eviction queue.
+    pub const HARD_PIN: u8 = 2;
+    /// Has a record among the shard's soft pins.
+    pub const SOFT_PIN: u8 = 4;
+    /// `checksum` is set.
+    pub const CHECKSUM: u8 = 8;
+}
+
+/// An object: 112 bytes beside its key.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    /// Empty for a vacant slot.
+    pub key: Box<[u8]>,
+    pub creator: ClientId,
+    pub size: u64,
+    pub checksum: u64,
+    generation: u64,
+    /// Finished: the read lease of this generation ends here, in nanoseconds. Unfinished: the put began here, as
+    /// nothing can be leased before it is readable.
+    lease: AtomicU64,
+    pub replicas: Replicas,
+    /// Neighbours in the one list that the entry is in: unfinished puts, or the eviction queue.
+    pub prev: u32,
+    pub next: u32,
+    /// When the entry joined its queue, in ticks of [`tick`].
+    pub queued: u32,
+    pub tenant: Tenant,
+    pub flags: u8,
+    /// Read since the eviction last looked at it.
+    visited: AtomicU8,
+    pub data_type: u8,
+}
+
+/// Coarse time for queue order: 2^26 ns (67 ms) a tick, 9 years in a word.
+pub(crate) fn tick(now: MonotonicTime) -> u32 {
+    (now.0 >> 26) as u32
+}
+
+impl Entry {
+    /// A slot that holds nothing, chained to the next such slot.
+    pub fn vacant(next: u32) -> Self {
+        Entry {
+            key: Box::default(),
+            creator: ClientId::default(),
+            size: 0,
+            checksum: 0,
+            generation: 0,
+            lease: AtomicU64::new(0),
+            replicas: Replicas::Other(Box::default()),
+            prev: NIL,
+            next,
+            queued: 0,
+            tenant: Tenant::DEFAULT,
+            flags: 0,
+            visited: AtomicU8::new(0),
+            data_type: 0,
+        }
+    }
+
+    pub fn set_start(&mut self, generation: u64, now: MonotonicTime) {
+        self.generation = generation;
+        *self.lease.get_mut() = now.0;
+    }
+
+    pub fn generation(&self) -> Generation {
+        Generation(NonZeroU64::new(self.generation).unwrap_or(NonZeroU64::MIN))
+    }
+
+    pub fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+
+    pub fn is_finished(&self) -> bool {
+        self.has(flag::FINISHED)
+    }
+
+    /// When the put began; only of unfinished entries.
+    pub fn started(&self) -> MonotonicTime {
+        debug_assert!(!self.is_finished());
+        MonotonicTime(self.lease.load(Ordering::Relaxed))
+    }
+
+    /// When the last lease ends; only of finished entries. A lease has ended when `now >= lease_end`.
+    pub fn lease_end(&self) -> MonotonicTime {
+        debug_assert!(self.is_finished());
+        MonotonicTime(self.lease.load(Ordering::Relaxed))
+    }
+
+    /// Makes the object readable from now on, without a lease.
+    pub fn finish(&mut self, now: MonotonicTime, checksum: Option<u64>) {
+        *self.lease.get_mut() = now.0;
+        self.flags |= flag::FINISHED;
+        self.checksum = checksum.unwrap_or(0);
+        if checksum.is_some() {
+            self.flags |= flag::CHECKSUM;
+        }
+    }
+
+    /// Moves the lease forward to `until`, never back; works under a shared lock.
+    pub fn grant(&self, until: MonotonicTime) {
+        if self.lease.load(Ordering::Relaxed) < until.0 {
+            self.lease.fetch_max(until.0, Ordering::Relaxed);
+        }
+        if self.visited.load(Ordering::Relaxed) == 0 {
+            self.visited.store(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it was read since the last call.
+    pub fn take_visited(&mut self) -> bool {
+        std::mem::take(self.visited.get_mut()) != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_stays_small() {
+        assert_eq!(size_of::<Replica>(), 24);
+        assert_eq!(size_of::<Replicas>(), 24);
+        assert_eq!(size_of::<Entry>(), 112);
+    }
+}

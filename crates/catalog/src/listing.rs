@@ -1,0 +1,48 @@
+//! Views for people and tools: keys by pages, segments. Nothing here grants a lease.
+
+use std::sync::Arc;
+
+use crate::catalog::Catalog;
+use crate::key::{SHARDS, Tenant};
+use crate::segment::MountedSegment;
+use crate::segments::SegmentTable;
+use crate::view::ObjectView;
+
+/// Where a listing goes on. A listing sees every key that exists all the time, and may or may not see others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ListCursor {
+    shard: usize,
+}
+
+impl Catalog {
+    /// Hands out readable objects of a tenant, shard by shard, until `at_least` were handed out. Answers where to go on,
+    /// `None` at the end. Start with the default cursor.
+    pub fn list(
+        &self,
+        tenant: Tenant,
+        from: ListCursor,
+        at_least: usize,
+        mut sink: impl FnMut(ObjectView<'_>),
+    ) -> Option<ListCursor> {
+        let mut listed = 0;
+        for shard in from.shard..SHARDS {
+            if listed >= at_least {
+                return Some(ListCursor { shard });
+            }
+            let state = self.shards[shard].state.read();
+            let table = self.segments.load();
+            let entries = state.iter().filter(|entry| entry.tenant == tenant);
+            for view in entries.filter_map(|entry| ObjectView::readable(entry, &table)) {
+                listed += 1;
+                sink(view);
+            }
+        }
+        None
+    }
+
+    /// The mounted segments, and those that are being forgotten with status `UNMOUNTING`.
+    pub fn segments(&self) -> Vec<Arc<MountedSegment>> {
+        let table: Arc<SegmentTable> = self.segments.table();
+        table.iter().cloned().collect()
+    }
+}

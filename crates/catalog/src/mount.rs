@@ -1,0 +1,176 @@
+//! Segments come and go.
+//!
+//! An unmount is visible at once: nothing more is placed in the segment and no lookup answers with it. What the catalog
+//! still keeps of its objects is forgotten later in small steps, see [`Catalog::upkeep`].
+
+use yb_types::{ClientId, ErrorCode, MonotonicTime, Segment, SegmentId, SegmentStatus};
+
+use crate::catalog::Catalog;
+use crate::effects::{Effects, MountRefusal, SegmentGone, UnmountCause};
+use crate::segment::MountedSegment;
+use crate::segments::Registry;
+
+impl Catalog {
+    /// Adds a segment to the pool; its client is in good standing from here on. Repeating it changes nothing.
+    ///
+    /// Memory that another client had mounted at the same endpoint and address is taken to be gone: two living processes
+    /// cannot have it.
+    ///
+    /// # Errors
+    /// See [`MountRefusal`]; nothing changed then.
+    pub fn mount(
+        &self,
+        segment: Segment,
+        client: ClientId,
+        now: MonotonicTime,
+        effects: &mut Effects,
+    ) -> Result<(), MountRefusal> {
+        check_range(&segment)?;
+        let mut clients = self.clients.lock();
+        let mut registry = self.segments.registry();
+        if registry.get(segment.id).is_none() {
+            check_overlap(&registry, &segment, client)?;
+        }
+        if !clients.seen(client, now, self.settings.clients_max) {
+            return Err(MountRefusal::TooManyClients(client));
+        }
+        self.add_if_missing(&mut registry, segment, client, now, effects);
+        clients.set_good(client);
+        Ok(())
+    }
+
+    /// Tells the segments of a client that the master did not know, or knew in part; puts the client in good standing.
+    /// All or nothing.
+    ///
+    /// # Errors
+    /// See [`MountRefusal`]; nothing changed then.
+    pub fn remount(
+        &self,
+        segments: Vec<Segment>,
+        client: ClientId,
+        now: MonotonicTime,
+        effects: &mut Effects,
+    ) -> Result<(), MountRefusal> {
+        let mut clients = self.clients.lock();
+        let mut registry = self.segments.registry();
+        for segment in &segments {
+            check_range(segment)?;
+            match registry.get(segment.id) {
+                Some(mounted) if mounted.owner() != client || !is_same(mounted.info(), segment) => {
+                    return Err(MountRefusal::Different(segment.id));
+                }
+                Some(_) => {}
+                None => check_overlap(&registry, segment, client)?,
+            }
+        }
+        if !clients.seen(client, now, self.settings.clients_max) {
+            return Err(MountRefusal::TooManyClients(client));
+        }
+        for segment in segments {
+            self.add_if_missing(&mut registry, segment, client, now, effects);
+        }
+        clients.set_good(client);
+        Ok(())
+    }
+
+    fn add_if_missing(
+        &self,
+        registry: &mut Registry,
+        segment: Segment,
+        client: ClientId,
+        now: MonotonicTime,
+        effects: &mut Effects,
+    ) {
+        if registry.get(segment.id).is_some() {
+            return;
+        }
+        for old in registry.overlapping(&segment) {
+            self.take_away(registry, &old, UnmountCause::Replaced, now, effects);
+        }
+        let quiet_until = registry.quiet_until(&segment);
+        self.segments.add(registry, |index| MountedSegment::new(segment, client, index, quiet_until, &self.settings));
+    }
+
+    /// Takes a segment out of the pool. An unknown id is fine: it is out.
+    ///
+    /// # Errors
+    /// `INVALID_PARAMS` for anyone but the client that mounted it.
+    pub fn unmount(
+        &self,
+        id: SegmentId,
+        client: ClientId,
+        now: MonotonicTime,
+        effects: &mut Effects,
+    ) -> Result<(), ErrorCode> {
+        let mut registry = self.segments.registry();
+        let Some(segment) = registry.get(id).cloned() else { return Ok(()) };
+        if segment.owner() != client {
+            return Err(ErrorCode::INVALID_PARAMS);
+        }
+        self.take_away(&mut registry, &segment, UnmountCause::Asked, now, effects);
+        Ok(())
+    }
+
+    pub(crate) fn unmount_all_of(
+        &self,
+        client: ClientId,
+        cause: UnmountCause,
+        now: MonotonicTime,
+        effects: &mut Effects,
+    ) {
+        let mut registry = self.segments.registry();
+        let owned: Vec<_> = registry.iter().filter(|segment| segment.owner() == client).cloned().collect();
+        for segment in owned {
+            self.take_away(&mut registry, &segment, cause, now, effects);
+        }
+    }
+
+    fn take_away(
+        &self,
+        registry: &mut Registry,
+        segment: &MountedSegment,
+        cause: UnmountCause,
+        now: MonotonicTime,
+        effects: &mut Effects,
+    ) {
+        let Some(segment) = self.segments.detach(registry, segment.info().id) else { return };
+        let (info, owner) = (segment.info(), segment.owner());
+        if cause != UnmountCause::Asked && segment.used().0 > 0 {
+            // Its readers hold leases on it, and its client may come back with the same memory.
+            registry.remember_lost(info, now, now + self.settings.lease_ttl);
+        }
+        effects.segments_gone.push(SegmentGone { id: info.id, name: info.name.clone(), owner, cause });
+        self.chores.lock().add_sweep(segment);
+    }
+
+    /// The state of the first segment of a name, `None` when there is none.
+    pub fn segment_status_by_name(&self, name: &str) -> Option<SegmentStatus> {
+        self.segments.registry().iter().find(|segment| segment.info().name == name).map(|segment| segment.status())
+    }
+
+    /// The state of a segment, `None` when it is not mounted.
+    pub fn segment_status(&self, id: SegmentId) -> Option<SegmentStatus> {
+        self.segments.registry().get(id).map(|segment| segment.status())
+    }
+}
+
+fn check_range(segment: &Segment) -> Result<(), MountRefusal> {
+    if segment.base == 0 || segment.size == 0 {
+        return Err(MountRefusal::EmptyRange(segment.id));
+    }
+    match segment.base.checked_add(segment.size) {
+        Some(_) => Ok(()),
+        None => Err(MountRefusal::RangeTooLong(segment.id)),
+    }
+}
+
+fn check_overlap(registry: &Registry, segment: &Segment, client: ClientId) -> Result<(), MountRefusal> {
+    let own = registry.overlapping(segment).into_iter().find(|other| other.owner() == client);
+    own.map_or(Ok(()), |other| Err(MountRefusal::Overlap(segment.id, other.info().id)))
+}
+
+/// Compares what the peer compares.
+fn is_same(a: &Segment, b: &Segment) -> bool {
+    (a.base, a.size, &a.name, &a.te_endpoint, &a.protocol, &a.host_id)
+        == (b.base, b.size, &b.name, &b.te_endpoint, &b.protocol, &b.host_id)
+}

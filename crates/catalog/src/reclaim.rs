@@ -1,0 +1,133 @@
+//! Eviction: freeing bytes, oldest first, without ever looking at all objects.
+//!
+//! Every shard shows the age of its oldest candidate. The oldest of all goes first, then the next; a victim costs the
+//! same whatever the number of objects. What a lease or a pin protects is passed over and counted against a budget, so
+//! a round that cannot free anything ends soon.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::atomic::Ordering;
+
+use yb_types::{ByteLen, MonotonicTime};
+
+use crate::catalog::{Catalog, Leave};
+use crate::effects::Effects;
+use crate::shard::NO_FRONT;
+
+/// What a round of eviction is to free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EvictionGoal {
+    /// Bytes to free, of objects without a soft pin.
+    pub target: ByteLen,
+    /// Bytes to free even if soft-pinned objects have to go, where the settings allow it.
+    pub at_least: ByteLen,
+}
+
+/// What a round of eviction came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reclaimed {
+    /// Objects evicted.
+    pub keys: u64,
+    /// Bytes free now that were not before.
+    pub bytes: ByteLen,
+    /// Objects looked at.
+    pub steps: u64,
+    /// The goal was not reached although the budget was not used up: everything else is leased, pinned or unfinished.
+    /// Trying again at once is of no use.
+    pub exhausted: bool,
+}
+
+/// How many objects of one shard are looked at under one lock.
+const STEPS_PER_LOCK: u32 = 16;
+
+/// A shard in the order of its oldest candidate, and how many of its objects may still be looked at in this round.
+type Candidate = Reverse<(u64, usize, u32)>;
+
+impl Catalog {
+    /// What eviction has to free now, by the watermark or because a put found no space; `None` when nothing.
+    pub fn eviction_goal(&self) -> Option<EvictionGoal> {
+        let stats = self.stats();
+        if stats.capacity_bytes == 0 {
+            return None;
+        }
+        let capacity = stats.capacity_bytes as f64;
+        let used = stats.allocated_bytes as f64 / capacity;
+        let (ratio, over) = (self.settings.eviction_ratio, used - self.settings.eviction_high_watermark);
+        let starved = self.starved.load(Ordering::Relaxed) && ratio > 0.0;
+        if over <= 0.0 && !starved {
+            return None;
+        }
+        let target = ratio.max(over + ratio);
+        let at_least = (target / 2.0).max(over);
+        Some(EvictionGoal { target: share_of(capacity, target), at_least: share_of(capacity, at_least) })
+    }
+
+    /// Evicts towards a goal, looking at no more than `budget` objects. At most one object more than needed goes.
+    pub fn evict(&self, goal: &EvictionGoal, budget: u32, now: MonotonicTime) -> Reclaimed {
+        self.counters.add(|c| &c.evictions_attempted, 1);
+        let mut left = budget;
+        let mut done = Reclaimed::default();
+        self.evict_pass(goal.target, false, &mut left, now, &mut done);
+        if done.bytes < goal.at_least && self.settings.evict_soft_pinned && left > 0 {
+            self.evict_pass(goal.at_least, true, &mut left, now, &mut done);
+        }
+        done.steps = u64::from(budget - left);
+        done.exhausted = done.bytes < goal.target && left > 0;
+        if done.keys > 0 {
+            self.counters.add(|c| &c.evictions_successful, 1);
+            self.starved.store(false, Ordering::Relaxed);
+        }
+        self.counters.add(|c| &c.evicted_keys, done.keys);
+        self.counters.add(|c| &c.evicted_bytes, done.bytes.0);
+        self.counters.add(|c| &c.eviction_steps, done.steps);
+        done
+    }
+
+    /// Makes room for one object that found none.
+    pub(crate) fn make_room(&self, size: ByteLen, now: MonotonicTime) {
+        self.release_withheld(now, u64::MAX);
+        let goal = EvictionGoal { target: size, at_least: size };
+        self.evict(&goal, self.settings.inline_eviction_budget, now);
+    }
+
+    fn evict_pass(
+        &self,
+        want: ByteLen,
+        take_soft_pinned: bool,
+        left: &mut u32,
+        now: MonotonicTime,
+        done: &mut Reclaimed,
+    ) {
+        let mut oldest = self.candidates();
+        while done.bytes < want && *left > 0 {
+            let Some(Reverse((_, shard, may_look))) = oldest.pop() else { return };
+            let mut state = self.shards[shard].state.write();
+            // Twice around: the first look at an object may only take its second chance away.
+            let may_look = may_look.min(state.queued().saturating_mul(2));
+            let mut budget = may_look.min(STEPS_PER_LOCK).min(*left);
+            let granted = budget;
+            let next_best = oldest.peek().map_or(u64::MAX, |Reverse((front, ..))| *front);
+            if let Some(slot) = state.victim(now, take_soft_pinned, next_best, &mut budget) {
+                done.bytes.0 += self.erase(&mut state, slot, Leave::Readable, now, &mut Effects::default()).0;
+                done.keys += 1;
+            }
+            state.publish_front(&self.fronts[shard]);
+            // An outdated front costs a look too, so that the round ends.
+            let looked = (granted - budget).max(1);
+            *left = left.saturating_sub(looked);
+            let front = self.fronts[shard].load(Ordering::Relaxed);
+            if front != NO_FRONT && may_look > looked {
+                oldest.push(Reverse((front, shard, may_look - looked)));
+            }
+        }
+    }
+
+    fn candidates(&self) -> BinaryHeap<Candidate> {
+        let fronts = self.fronts.iter().map(|front| front.load(Ordering::Relaxed)).enumerate();
+        fronts.filter(|&(_, front)| front != NO_FRONT).map(|(shard, front)| Reverse((front, shard, u32::MAX))).collect()
+    }
+}
+
+fn share_of(capacity: f64, share: f64) -> ByteLen {
+    ByteLen((capacity * share.min(1.0)).ceil() as u64)
+}

@@ -1,0 +1,189 @@
+//! One mounted segment: its description, its space, its gauges.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use yb_alloc::{Extent, NodeId, OffsetAllocator, Owned};
+use yb_types::{ByteLen, ClientId, Generation, MonotonicTime, Segment, SegmentStatus};
+
+use crate::deferred::{Deferred, WITHHELD, Withheld};
+use crate::settings::CatalogSettings;
+
+/// Memory that a client gives to the pool, as the catalog keeps it. Shared by reference; never changes identity.
+pub struct MountedSegment {
+    info: Segment,
+    owner: ClientId,
+    index: u32,
+    live: AtomicBool,
+    /// Nothing is placed here before this time.
+    quiet_until: MonotonicTime,
+    used: AtomicU64,
+    largest_free: AtomicU64,
+    withheld: AtomicU64,
+    next_due: AtomicU64,
+    space: Mutex<Space>,
+}
+
+struct Space {
+    allocator: OffsetAllocator,
+    deferred: Deferred,
+    closed: bool,
+}
+
+/// How an extent leaves its object.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hold {
+    pub generation: Generation,
+    /// Free at this time; at once when it has passed.
+    pub until: MonotonicTime,
+    pub for_writer: bool,
+}
+
+impl MountedSegment {
+    pub(crate) fn new(
+        info: Segment,
+        owner: ClientId,
+        index: u32,
+        quiet_until: MonotonicTime,
+        settings: &CatalogSettings,
+    ) -> Self {
+        let allocator = OffsetAllocator::new(ByteLen(info.size), settings.alignment);
+        MountedSegment {
+            owner,
+            index,
+            live: AtomicBool::new(true),
+            quiet_until,
+            used: AtomicU64::new(0),
+            largest_free: AtomicU64::new(allocator.largest_free_bound().0),
+            withheld: AtomicU64::new(0),
+            next_due: AtomicU64::new(u64::MAX),
+            space: Mutex::new(Space { allocator, deferred: Deferred::default(), closed: false }),
+            info,
+        }
+    }
+
+    /// What its client told.
+    pub fn info(&self) -> &Segment {
+        &self.info
+    }
+
+    /// The client that mounted it.
+    pub fn owner(&self) -> ClientId {
+        self.owner
+    }
+
+    /// `OK`, or `UNMOUNTING` while what it held is being forgotten.
+    pub fn status(&self) -> SegmentStatus {
+        if self.is_live() { SegmentStatus::OK } else { SegmentStatus::UNMOUNTING }
+    }
+
+    /// Bytes in the segment.
+    pub fn capacity(&self) -> ByteLen {
+        ByteLen(self.info.size)
+    }
+
+    /// Bytes not free: objects with what alignment costs, and withheld extents.
+    pub fn used(&self) -> ByteLen {
+        ByteLen(self.used.load(Ordering::Relaxed))
+    }
+
+    /// Bytes without an owner that a writer or a reader may still touch; part of [`used`](Self::used).
+    pub fn withheld(&self) -> ByteLen {
+        ByteLen(self.withheld.load(Ordering::Relaxed))
+    }
+
+    /// The largest free extent, exact; takes the segment's lock.
+    pub fn largest_free(&self) -> ByteLen {
+        let mut space = self.space.lock();
+        let largest = space.allocator.largest_free();
+        self.largest_free.store(largest.0, Ordering::Relaxed);
+        largest
+    }
+
+    /// Whether its replicas can be read.
+    pub(crate) fn is_live(&self) -> bool {
+        self.live.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn index(&self) -> u32 {
+        self.index
+    }
+
+    pub(crate) fn free_share(&self) -> f64 {
+        1.0 - self.used().0 as f64 / self.info.size.max(1) as f64
+    }
+
+    /// Takes space for one replica; `None` when no free extent is large enough or the segment takes nothing now.
+    pub(crate) fn allocate(&self, size: ByteLen, owner: u64, now: MonotonicTime) -> Option<Extent> {
+        if self.largest_free.load(Ordering::Relaxed) < size.0.max(1) || now < self.quiet_until {
+            return None;
+        }
+        let mut space = self.space.lock();
+        let extent = if space.closed { None } else { space.allocator.allocate(size, owner) };
+        self.publish(&space);
+        extent
+    }
+
+    /// Gives up the extent of a replica, at once or later. Answers the bytes that are free now.
+    pub(crate) fn give_up(&self, node: NodeId, hold: Option<Hold>) -> ByteLen {
+        let mut space = self.space.lock();
+        let Some(hold) = hold else {
+            let freed = space.allocator.free(node).unwrap_or_default();
+            self.publish(&space);
+            return freed;
+        };
+        if let Ok(extent) = space.allocator.set_owner(node, WITHHELD) {
+            let Hold { generation, until, for_writer } = hold;
+            space.deferred.insert(Withheld { extent, generation, until, for_writer });
+            self.publish(&space);
+        }
+        ByteLen(0)
+    }
+
+    /// Frees withheld extents whose time has come, at most `limit`; answers how many.
+    pub(crate) fn release_due(&self, now: MonotonicTime, limit: u64) -> u64 {
+        if self.next_due.load(Ordering::Relaxed) > now.0 {
+            return 0;
+        }
+        let mut space = self.space.lock();
+        let Space { allocator, deferred, .. } = &mut *space;
+        let mut released = 0;
+        while released < limit && deferred.release_due(allocator, now).is_some() {
+            released += 1;
+        }
+        self.publish(&space);
+        released
+    }
+
+    /// Frees the withheld extent that starts at `offset`, if it still waits for the writer of this generation.
+    pub(crate) fn confirm(&self, offset: u64, generation: Generation) -> bool {
+        let mut space = self.space.lock();
+        let Space { allocator, deferred, .. } = &mut *space;
+        let freed = deferred.confirm(allocator, offset, generation).is_some();
+        self.publish(&space);
+        freed
+    }
+
+    /// From here on nothing is allocated and nothing is readable; what is allocated now is all there will be.
+    pub(crate) fn close(&self) {
+        self.space.lock().closed = true;
+        self.live.store(false, Ordering::Release);
+    }
+
+    /// The owners' words of some extents in use, see [`OffsetAllocator::scan`].
+    pub(crate) fn scan(&self, from: u32, limit: u32, found: &mut Vec<Owned>) -> Option<u32> {
+        self.space.lock().allocator.scan(from, limit, |owned| {
+            if owned.owner != WITHHELD {
+                found.push(owned);
+            }
+        })
+    }
+
+    fn publish(&self, space: &Space) {
+        self.used.store(space.allocator.used().0, Ordering::Relaxed);
+        self.largest_free.store(space.allocator.largest_free_bound().0, Ordering::Relaxed);
+        self.withheld.store(space.deferred.bytes().0, Ordering::Relaxed);
+        let due = space.deferred.next_due().map_or(u64::MAX, |due| due.0);
+        self.next_due.store(due, Ordering::Relaxed);
+    }
+}

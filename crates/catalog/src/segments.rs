@@ -1,0 +1,159 @@
+//! The table of segments: read without a lock, changed by copy.
+//!
+//! Invariants:
+//! - a replica holds an index into the table; the index is given to another segment only after every replica with it is
+//!   gone, so a table loaded *after* the lock of a replica's shard was taken always resolves it;
+//! - a segment that is being unmounted takes no new extents before its sweep begins, so the sweep meets all it held.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arc_swap::{ArcSwap, Guard};
+use parking_lot::{Mutex, MutexGuard};
+use yb_types::{ByteLen, MonotonicTime, Segment, SegmentId};
+
+use crate::placement::PlacementView;
+use crate::segment::MountedSegment;
+
+/// An immutable state of the table.
+#[derive(Default)]
+pub(crate) struct SegmentTable {
+    by_index: Vec<Option<Arc<MountedSegment>>>,
+    pub view: PlacementView,
+}
+
+impl SegmentTable {
+    pub fn get(&self, index: u32) -> Option<&Arc<MountedSegment>> {
+        self.by_index.get(index as usize)?.as_ref()
+    }
+
+    /// The segment of an index if its replicas can be read.
+    pub fn live(&self, index: u32) -> Option<&Arc<MountedSegment>> {
+        self.get(index).filter(|segment| segment.is_live())
+    }
+
+    /// Every segment, those being unmounted too.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<MountedSegment>> {
+        self.by_index.iter().flatten()
+    }
+}
+
+/// What only mounts and unmounts need.
+#[derive(Default)]
+pub(crate) struct Registry {
+    by_id: BTreeMap<SegmentId, Arc<MountedSegment>>,
+    /// Indexes of the table that no replica mentions.
+    vacant: Vec<u32>,
+    lost: Vec<LostRange>,
+}
+
+/// Memory of a segment that went with its client, whose readers and writers may not know it yet.
+struct LostRange {
+    endpoint: String,
+    base: u64,
+    size: u64,
+    quiet_until: MonotonicTime,
+}
+
+impl Registry {
+    pub fn get(&self, id: SegmentId) -> Option<&Arc<MountedSegment>> {
+        self.by_id.get(&id)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<MountedSegment>> {
+        self.by_id.values()
+    }
+
+    /// Segments whose memory is, by address, the same memory.
+    pub fn overlapping(&self, segment: &Segment) -> Vec<Arc<MountedSegment>> {
+        let overlaps = |other: &&Arc<MountedSegment>| {
+            let info = other.info();
+            info.te_endpoint == segment.te_endpoint && ranges_meet(info.base, info.size, segment.base, segment.size)
+        };
+        self.by_id.values().filter(overlaps).cloned().collect()
+    }
+
+    /// When memory that was lost with a client may be used again.
+    pub fn quiet_until(&self, segment: &Segment) -> MonotonicTime {
+        let same = |lost: &&LostRange| {
+            lost.endpoint == segment.te_endpoint && ranges_meet(lost.base, lost.size, segment.base, segment.size)
+        };
+        self.lost.iter().filter(same).map(|lost| lost.quiet_until).max().unwrap_or_default()
+    }
+
+    pub fn remember_lost(&mut self, segment: &Segment, now: MonotonicTime, quiet_until: MonotonicTime) {
+        self.lost.retain(|lost| lost.quiet_until > now);
+        let endpoint = segment.te_endpoint.clone();
+        self.lost.push(LostRange { endpoint, base: segment.base, size: segment.size, quiet_until });
+    }
+}
+
+fn ranges_meet(a: u64, a_len: u64, b: u64, b_len: u64) -> bool {
+    a < b.saturating_add(b_len) && b < a.saturating_add(a_len)
+}
+
+#[derive(Default)]
+pub(crate) struct Segments {
+    current: ArcSwap<SegmentTable>,
+    registry: Mutex<Registry>,
+    capacity: AtomicU64,
+}
+
+impl Segments {
+    pub fn load(&self) -> Guard<Arc<SegmentTable>> {
+        self.current.load()
+    }
+
+    pub fn table(&self) -> Arc<SegmentTable> {
+        self.current.load_full()
+    }
+
+    pub fn registry(&self) -> MutexGuard<'_, Registry> {
+        self.registry.lock()
+    }
+
+    /// Bytes of all segments that are mounted.
+    pub fn capacity(&self) -> ByteLen {
+        ByteLen(self.capacity.load(Ordering::Relaxed))
+    }
+
+    /// Adds a segment; `build` gets the index it will have.
+    pub fn add(&self, registry: &mut Registry, build: impl FnOnce(u32) -> MountedSegment) -> Arc<MountedSegment> {
+        let mut by_index = self.current.load().by_index.clone();
+        let index = registry.vacant.pop().unwrap_or(by_index.len() as u32);
+        let segment = Arc::new(build(index));
+        if index as usize == by_index.len() {
+            by_index.push(None);
+        }
+        by_index[index as usize] = Some(Arc::clone(&segment));
+        registry.by_id.insert(segment.info().id, Arc::clone(&segment));
+        self.replace(by_index);
+        segment
+    }
+
+    /// Closes a segment and takes its id out of use; its index stays until [`forget`](Self::forget).
+    pub fn detach(&self, registry: &mut Registry, id: SegmentId) -> Option<Arc<MountedSegment>> {
+        let segment = registry.by_id.remove(&id)?;
+        segment.close();
+        self.replace(self.current.load().by_index.clone());
+        Some(segment)
+    }
+
+    /// Gives the index of a detached segment free: no replica mentions it any more.
+    pub fn forget(&self, registry: &mut Registry, segment: &MountedSegment) {
+        let mut by_index = self.current.load().by_index.clone();
+        if let Some(place) = by_index.get_mut(segment.index() as usize) {
+            *place = None;
+            registry.vacant.push(segment.index());
+        }
+        self.replace(by_index);
+    }
+
+    fn replace(&self, by_index: Vec<Option<Arc<MountedSegment>>>) {
+        let view = PlacementView::new(by_index.iter().flatten());
+        let live = by_index.iter().flatten().filter(|segment| segment.is_live());
+        self.capacity.store(live.map(|segment| segment.capacity().0).sum(), Ordering::Relaxed);
+        self.current.store(Arc::new(SegmentTable { by_index, view }));
+    }
+}

@@ -1,0 +1,109 @@
+//! What an operator can choose.
+
+use std::time::Duration;
+
+use yb_alloc::Alignment;
+
+/// Which segments a put tries first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AllocationStrategy {
+    /// A random segment, then its neighbours in order (the peer's `random`).
+    #[default]
+    Random,
+    /// Of a random sample, the segment with the largest share free (the peer's `free_ratio_first`).
+    FreeRatioFirst,
+}
+
+/// Settings of a [`Catalog`](crate::Catalog). Names and defaults are the peer's where it has them.
+#[derive(Clone, Debug)]
+pub struct CatalogSettings {
+    /// `default_kv_lease_ttl`: how long a read may go on using what a lookup answered.
+    pub lease_ttl: Duration,
+    /// `default_kv_soft_pin_ttl`: how long a soft pin without a time of its own lasts.
+    pub soft_pin_ttl: Duration,
+    /// `max_kv_soft_pin_ttl`: a put that asks for a longer soft pin is refused.
+    pub soft_pin_ttl_max: Duration,
+    /// `allow_evict_soft_pinned_objects`: whether eviction may take soft-pinned objects when nothing else is left.
+    pub evict_soft_pinned: bool,
+    /// `eviction_ratio`: share of the capacity that one eviction frees.
+    pub eviction_ratio: f64,
+    /// `eviction_high_watermark_ratio`: use above this share of the capacity starts eviction.
+    pub eviction_high_watermark: f64,
+    /// `put_start_discard_timeout_sec`: an unfinished put older than this gives way to another put of the key.
+    pub discard_timeout: Duration,
+    /// `put_start_release_timeout_sec`: space that a writer may still write to stays out of use this long, counted from
+    /// the start of its put. Must be larger than the discard timeout.
+    pub release_timeout: Duration,
+    /// `client_ttl`: a client that does not ping this long is given up.
+    pub client_ttl: Duration,
+    /// Pings of more clients than this are refused.
+    pub clients_max: usize,
+    /// `allocation_strategy`.
+    pub allocation_strategy: AllocationStrategy,
+    /// What the offset of every extent is a multiple of. Counted in every gauge.
+    pub alignment: Alignment,
+    /// How many objects a put that finds no space may look at to make room at once. 0 leaves it to the janitor.
+    pub inline_eviction_budget: u32,
+    /// Seed of the key hash; random for each process.
+    pub hash_seed: u64,
+}
+
+impl Default for CatalogSettings {
+    fn default() -> Self {
+        CatalogSettings {
+            lease_ttl: Duration::from_secs(10),
+            soft_pin_ttl: Duration::from_secs(30 * 60),
+            soft_pin_ttl_max: Duration::from_secs(24 * 3600),
+            evict_soft_pinned: true,
+            eviction_ratio: 0.05,
+            eviction_high_watermark: 0.90,
+            discard_timeout: Duration::from_secs(30),
+            release_timeout: Duration::from_secs(600),
+            client_ttl: Duration::from_secs(10),
+            clients_max: 1 << 20,
+            allocation_strategy: AllocationStrategy::Random,
+            alignment: Alignment::CACHE_LINE,
+            inline_eviction_budget: 4096,
+            hash_seed: 0,
+        }
+    }
+}
+
+/// Two settings contradict each other, or one is out of range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadSettings {
+    /// Space would be reused while its put can still be finished.
+    #[error("put_start_release_timeout_sec must be larger than put_start_discard_timeout_sec")]
+    ReleaseNotAfterDiscard,
+    /// The default soft pin could never be granted.
+    #[error("default_kv_soft_pin_ttl must not be larger than max_kv_soft_pin_ttl")]
+    SoftPinDefaultAboveMaximum,
+    /// Not a share.
+    #[error("eviction_ratio must be in 0..=1")]
+    EvictionRatio,
+    /// Not a share.
+    #[error("eviction_high_watermark_ratio must be in 0..=1")]
+    EvictionWatermark,
+}
+
+impl CatalogSettings {
+    /// Checks what the peer checks at its start.
+    ///
+    /// # Errors
+    /// The first contradiction found.
+    pub fn check(&self) -> Result<(), BadSettings> {
+        if self.release_timeout <= self.discard_timeout {
+            return Err(BadSettings::ReleaseNotAfterDiscard);
+        }
+        if self.soft_pin_ttl > self.soft_pin_ttl_max {
+            return Err(BadSettings::SoftPinDefaultAboveMaximum);
+        }
+        if !(0.0..=1.0).contains(&self.eviction_ratio) {
+            return Err(BadSettings::EvictionRatio);
+        }
+        if !(0.0..=1.0).contains(&self.eviction_high_watermark) {
+            return Err(BadSettings::EvictionWatermark);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,185 @@
+//! One shard: a table from key to slot, the entries, and the two lists that every entry is in one of.
+//!
+//! Invariants (see [`ShardState::assert_consistent`]):
+//! - an entry is in the list of unfinished puts until it is finished; then it is in the eviction queue, unless it has a
+//!   hard pin;
+//! - the list of unfinished puts is in order of their start;
+//! - a record of a soft pin exists exactly for entries with the flag.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hashbrown::HashTable;
+use parking_lot::RwLock;
+use yb_types::MonotonicTime;
+
+use crate::entry::{Entry, flag};
+use crate::evict::{EvictionPolicy, SecondChance, Verdict};
+use crate::key::{Tenant, table_hash};
+use crate::list::List;
+use crate::slab::Slab;
+
+/// What keeps shards of different cores off each other's cache lines.
+#[repr(align(128))]
+pub(crate) struct Shard {
+    pub state: RwLock<ShardState>,
+}
+
+/// Eight bytes a key: the hash saves looking at the entry when the table grows and when keys differ.
+#[derive(Clone, Copy)]
+struct Place {
+    word: u32,
+    slot: u32,
+}
+
+/// The soft pin of one object.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum SoftPin {
+    /// Begins to run when the put ends.
+    Pending(std::time::Duration),
+    /// Until then.
+    Until(MonotonicTime),
+}
+
+pub(crate) struct ShardState {
+    table: HashTable<Place>,
+    pub slab: Slab,
+    pub unfinished: List,
+    queue: SecondChance,
+    soft_pins: BTreeMap<u32, SoftPin>,
+    front: u64,
+}
+
+/// "The queue is empty" among the fronts.
+pub(crate) const NO_FRONT: u64 = u64::MAX;
+
+impl Shard {
+    pub fn new() -> Self {
+        Shard {
+            state: RwLock::new(ShardState {
+                table: HashTable::new(),
+                slab: Slab::new(),
+                unfinished: List::new(),
+                queue: SecondChance::new(),
+                soft_pins: BTreeMap::new(),
+                front: NO_FRONT,
+            }),
+        }
+    }
+}
+
+impl ShardState {
+    /// The slot of a key.
+    pub fn find(&self, tenant: Tenant, word: u32, key: &[u8]) -> Option<u32> {
+        let same = |place: &Place| {
+            place.word == word && {
+                let entry = &self.slab[place.slot];
+                entry.tenant == tenant && *entry.key == *key
+            }
+        };
+        self.table.find(table_hash(word), same).map(|place| place.slot)
+    }
+
+    /// Makes a filled slot known under its key, as an unfinished put.
+    pub fn publish(&mut self, slot: u32, word: u32, soft_pin: Option<SoftPin>) {
+        self.table.insert_unique(table_hash(word), Place { word, slot }, |place| table_hash(place.word));
+        self.unfinished.push_back(&mut self.slab, slot);
+        if let Some(pin) = soft_pin {
+            self.slab[slot].flags |= flag::SOFT_PIN;
+            self.soft_pins.insert(slot, pin);
+        }
+    }
+
+    /// Turns an unfinished put into a readable object.
+    pub fn finish(&mut self, slot: u32, now: MonotonicTime, checksum: Option<u64>) {
+        self.unfinished.remove(&mut self.slab, slot);
+        let entry = &mut self.slab[slot];
+        entry.replicas.as_mut_slice().iter_mut().for_each(|replica| replica.complete());
+        entry.finish(now, checksum);
+        if let Some(pin) = self.soft_pins.get_mut(&slot)
+            && let SoftPin::Pending(lasts) = *pin
+        {
+            *pin = SoftPin::Until(now + lasts);
+        }
+        if !self.slab[slot].has(flag::HARD_PIN) {
+            self.queue.insert(&mut self.slab, slot, now);
+        }
+    }
+
+    /// Takes an entry out of everything.
+    pub fn erase(&mut self, slot: u32, word: u32) -> Entry {
+        let entry = &self.slab[slot];
+        if !entry.is_finished() {
+            self.unfinished.remove(&mut self.slab, slot);
+        } else if !entry.has(flag::HARD_PIN) {
+            self.queue.remove(&mut self.slab, slot);
+        }
+        if let Ok(place) = self.table.find_entry(table_hash(word), |place| place.slot == slot) {
+            place.remove();
+        }
+        if self.slab[slot].has(flag::SOFT_PIN) {
+            self.soft_pins.remove(&slot);
+        }
+        self.slab.retire(slot)
+    }
+
+    /// The next object that eviction may take, see [`EvictionPolicy::victim`].
+    pub fn victim(&mut self, now: MonotonicTime, take_soft_pinned: bool, until: u64, budget: &mut u32) -> Option<u32> {
+        let ShardState { queue, slab, soft_pins, .. } = self;
+        queue.victim(slab, now, until, budget, |slot, entry| {
+            let pinned = entry.has(flag::SOFT_PIN)
+                && matches!(soft_pins.get(&slot), Some(SoftPin::Until(until)) if *until > now);
+            if entry.lease_end() > now || (pinned && !take_soft_pinned) {
+                Verdict::Protected
+            } else {
+                Verdict::Evictable
+            }
+        })
+    }
+
+    /// Objects in the eviction queue.
+    pub fn queued(&self) -> u32 {
+        self.queue.len()
+    }
+
+    /// Shows the order of the queue's front to those who choose a shard; writes only when it changed.
+    pub fn publish_front(&mut self, shown: &AtomicU64) {
+        let front = self.queue.front_order(&self.slab).unwrap_or(NO_FRONT);
+        if front != self.front {
+            self.front = front;
+            shown.store(front, Ordering::Relaxed);
+        }
+    }
+
+    /// Every entry, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = &Entry> {
+        self.table.iter().map(|place| &self.slab[place.slot])
+    }
+
+    /// The slot of every entry, in no order.
+    pub fn slots(&self) -> impl Iterator<Item = u32> {
+        self.table.iter().map(|place| place.slot)
+    }
+}
+
+impl ShardState {
+    /// Panics when an invariant of the module does not hold.
+    pub fn assert_consistent(&self) {
+        let mut started = MonotonicTime(0);
+        for slot in self.unfinished.iter(&self.slab) {
+            let entry = &self.slab[slot];
+            assert!(!entry.is_finished() && entry.started() >= started);
+            started = entry.started();
+        }
+        let (mut unfinished, mut queued, mut pinned) = (0, 0, 0);
+        for entry in self.iter() {
+            assert!(!entry.key.is_empty() && !entry.replicas.as_slice().is_empty());
+            unfinished += u32::from(!entry.is_finished());
+            queued += u32::from(entry.is_finished() && !entry.has(flag::HARD_PIN));
+            pinned += usize::from(entry.has(flag::SOFT_PIN));
+            assert!(entry.replicas.as_slice().iter().all(|r| r.is_complete() == entry.is_finished()));
+        }
+        assert_eq!((unfinished, queued), (self.unfinished.len(), self.queue.len()));
+        assert_eq!(pinned, self.soft_pins.len());
+    }
+}

@@ -1,0 +1,87 @@
+//! Counters and gauges.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! stats {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        /// What happened since the start (counters) and how things stand (gauges).
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct Stats {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        #[derive(Default)]
+        pub(crate) struct Counters {
+            $(pub $name: AtomicU64,)*
+        }
+
+        impl Counters {
+            pub fn snapshot(&self) -> Stats {
+                Stats { $($name: self.$name.load(Ordering::Relaxed),)* }
+            }
+        }
+    };
+}
+
+stats! {
+    /// Gauge: objects, readable or being written.
+    keys,
+    /// Gauge: puts that neither ended nor were revoked.
+    unfinished,
+    /// Gauge: objects with a soft pin, expired ones that eviction has not met yet included.
+    soft_pins,
+    /// Gauge: bytes of all mounted segments.
+    capacity_bytes,
+    /// Gauge: bytes not free in them.
+    allocated_bytes,
+    /// Gauge: of these, bytes that wait for a writer or a reader to be done.
+    withheld_bytes,
+    /// Gauge: mounted segments.
+    segments,
+    /// Gauge: clients in good standing.
+    clients,
+    /// Puts that found no space at all.
+    alloc_failures,
+    /// Puts that got fewer replicas than asked for.
+    partial_allocations,
+    /// Puts refused because the object is larger than every segment.
+    too_large,
+    /// Puts refused because the key was being written.
+    busy_keys,
+    /// Rounds of eviction.
+    evictions_attempted,
+    /// Rounds that freed something.
+    evictions_successful,
+    /// Objects evicted.
+    evicted_keys,
+    /// Bytes that came free by eviction.
+    evicted_bytes,
+    /// Objects that eviction looked at.
+    eviction_steps,
+    /// Extents set aside because a writer might still write to them.
+    discarded,
+    /// Extents of these that came free again.
+    released,
+    /// Extents of these that came free early, on the word of their node.
+    quiesced,
+    /// Extents set aside because a reader had a lease.
+    lease_deferred,
+    /// Objects lost with their last segment.
+    lost_keys,
+    /// Clients given up because they did not ping.
+    clients_expired,
+}
+
+impl Counters {
+    pub fn add(&self, counter: impl Fn(&Self) -> &AtomicU64, by: u64) {
+        if by > 0 {
+            counter(self).fetch_add(by, Ordering::Relaxed);
+        }
+    }
+
+    pub fn sub(&self, counter: impl Fn(&Self) -> &AtomicU64, by: u64) {
+        if by > 0 {
+            counter(self).fetch_sub(by, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! What has to happen without anyone asking, in small steps: forgetting lost segments, unfinished puts of dead or silent
+//! writers, withheld space whose time has come.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use yb_types::{ClientId, MonotonicTime};
+
+use crate::catalog::{Catalog, Leave};
+use crate::effects::Effects;
+use crate::entry::Entry;
+use crate::key::SHARDS;
+use crate::segment::MountedSegment;
+use crate::shard::ShardState;
+
+/// A segment that is gone, and how far its objects are forgotten.
+struct Sweep {
+    segment: Arc<MountedSegment>,
+    next: u32,
+}
+
+/// A client that is gone, and the next shard to look for its unfinished puts.
+struct DeadWriter {
+    client: ClientId,
+    next_shard: usize,
+}
+
+/// Work that is waiting.
+#[derive(Default)]
+pub(crate) struct Chores {
+    sweeps: VecDeque<Sweep>,
+    dead_writers: VecDeque<DeadWriter>,
+    next_reap: usize,
+}
+
+impl Chores {
+    pub fn add_sweep(&mut self, segment: Arc<MountedSegment>) {
+        self.sweeps.push_back(Sweep { segment, next: 0 });
+    }
+
+    pub fn add_dead_writer(&mut self, client: ClientId) {
+        self.dead_writers.push_back(DeadWriter { client, next_shard: 0 });
+    }
+}
+
+/// Extents looked at under one lock of a segment.
+const SWEEP_CHUNK: u32 = 256;
+/// Shards whose unfinished puts are looked at in one step.
+const SHARDS_PER_STEP: usize = 64;
+
+impl Catalog {
+    /// Does up to about `budget` units of waiting work (an extent, or a shard looked at). Answers whether there is more,
+    /// in which case it is worth calling again soon. One caller at a time; meant for a timer of some 10 ms.
+    pub fn upkeep(&self, budget: u32, now: MonotonicTime, effects: &mut Effects) -> bool {
+        self.release_withheld(now, u64::from(budget));
+        self.reap_unfinished(now, effects);
+        let mut left = budget;
+        while left > 0 {
+            let worked = self.discard_of_dead_writer(now, effects) || self.sweep_step(now);
+            if !worked {
+                return false;
+            }
+            left = left.saturating_sub(SWEEP_CHUNK);
+        }
+        let chores = self.chores.lock();
+        !chores.sweeps.is_empty() || !chores.dead_writers.is_empty()
+    }
+
+    /// Frees withheld extents whose time has come.
+    pub(crate) fn release_withheld(&self, now: MonotonicTime, limit: u64) {
+        let table = self.segments.load();
+        for segment in table.iter().filter(|segment| segment.is_live()) {
+            let released = segment.release_due(now, limit);
+            self.counters.add(|c| &c.released, released);
+        }
+    }
+
+    /// Discards puts older than the release timeout, in some shards.
+    fn reap_unfinished(&self, now: MonotonicTime, effects: &mut Effects) {
+        let first = {
+            let mut chores = self.chores.lock();
+            let first = chores.next_reap;
+            chores.next_reap = (first + SHARDS_PER_STEP) % SHARDS;
+            first
+        };
+        let release = self.settings.release_timeout;
+        for shard in &self.shards[first..first + SHARDS_PER_STEP] {
+            let is_overdue = |entry: &Entry| entry.started() + release < now;
+            let front = |state: &ShardState| state.unfinished.front().filter(|&slot| is_overdue(&state.slab[slot]));
+            if front(&shard.state.read()).is_none() {
+                continue;
+            }
+            let mut state = shard.state.write();
+            while let Some(slot) = front(&state) {
+                self.discard(&mut state, slot, now, effects);
+            }
+        }
+    }
+
+    /// Discards the unfinished puts of a client that is gone, in some shards. Answers whether there was anything to do.
+    fn discard_of_dead_writer(&self, now: MonotonicTime, effects: &mut Effects) -> bool {
+        let Some(DeadWriter { client, next_shard }) = self.chores.lock().dead_writers.pop_front() else {
+            return false;
+        };
+        let end = (next_shard + SHARDS_PER_STEP).min(SHARDS);
+        for shard in &self.shards[next_shard..end] {
+            if shard.state.read().unfinished.len() == 0 {
+                continue;
+            }
+            let mut state = shard.state.write();
+            let own = |&slot: &u32| state.slab[slot].creator == client;
+            let slots: Vec<u32> = state.unfinished.iter(&state.slab).filter(own).collect();
+            for slot in slots {
+                self.discard(&mut state, slot, now, effects);
+            }
+        }
+        if end < SHARDS {
+            self.chores.lock().dead_writers.push_front(DeadWriter { client, next_shard: end });
+        }
+        true
+    }
+
+    fn discard(&self, state: &mut ShardState, slot: u32, now: MonotonicTime, effects: &mut Effects) {
+        if self.drop_lost_replicas(state, slot, now) {
+            let until = state.slab[slot].started() + self.settings.release_timeout;
+            self.erase(state, slot, Leave::Unfinished(until), now, effects);
+        }
+    }
+
+    /// Forgets some of the replicas that a lost segment held. Costs what the segment held, whatever else is stored.
+    fn sweep_step(&self, now: MonotonicTime) -> bool {
+        let Some(Sweep { segment, next }) = self.chores.lock().sweeps.pop_front() else { return false };
+        let mut found = Vec::with_capacity(SWEEP_CHUNK as usize);
+        let next = segment.scan(next, SWEEP_CHUNK, &mut found);
+        for owned in found {
+            let (shard, slot) = ((owned.owner >> 32) as usize, owned.owner as u32);
+            let Some(shard) = self.shards.get(shard) else { continue };
+            let mut state = shard.state.write();
+            if state.slab.get(slot).is_some() {
+                self.drop_lost_replicas(&mut state, slot, now);
+            }
+        }
+        match next {
+            Some(next) => self.chores.lock().sweeps.push_front(Sweep { segment, next }),
+            None => {
+                let mut registry = self.segments.registry();
+                self.segments.forget(&mut registry, &segment);
+            }
+        }
+        true
+    }
+}

@@ -1,9 +1,10 @@
 //! The engine: regions, open segments, and the choice of transport.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
@@ -15,9 +16,17 @@ use yb_mem::{
 use yb_types::{ClientId, MonotonicTime};
 
 use crate::batch::{BatchTable, Pushed};
+use crate::control::{ControlPort, ControlThread};
+use crate::handshake::client::{Timing, exchange};
+use crate::handshake::frame::MessageType;
+use crate::handshake::reply::Notification;
 use crate::local::LocalTransport;
-use crate::segment::{Segment, SegmentHandle};
+use crate::metadata::{BufferDesc, SegmentDesc};
+use crate::segment::{Segment, SegmentHandle, split_endpoint};
+use crate::settings::EngineSettings;
 use crate::stats::EngineCounters;
+use crate::tcp::client::TcpTransport;
+use crate::tcp::server::{DataPort, DataThread};
 use crate::transport::{Job, Limits, Transport};
 use crate::{
     BatchError, BatchId, BatchOutcome, BatchStatus, CancelToken, Opcode, Request, TransferError, TransferErrorKind,
@@ -33,33 +42,6 @@ const MAX_BATCH_WORKERS: usize = 4;
 /// A submitted batch below this size that needs no socket is copied at once, in the caller.
 const INLINE_BYTES: u64 = 256 << 10;
 
-/// What can be set.
-#[derive(Clone, Debug)]
-pub struct EngineSettings {
-    /// Where the handshake listens; `None` = serve nobody. Port 0 lets the kernel choose.
-    pub listen: Option<SocketAddr>,
-    /// Where the data port listens; `None` = the address of `listen` with port 0.
-    pub data_listen: Option<SocketAddr>,
-    /// The host that peers are told to connect to; `None` = the address of `listen`.
-    pub advertise_host: Option<String>,
-    /// Whether shared memory may be used, in both roles (`YB_SHM=0` says no).
-    pub shm: bool,
-    /// Who we are to the owners of memory that we write.
-    pub client_id: ClientId,
-}
-
-impl Default for EngineSettings {
-    fn default() -> Self {
-        EngineSettings {
-            listen: None,
-            data_listen: None,
-            advertise_host: None,
-            shm: true,
-            client_id: ClientId::default(),
-        }
-    }
-}
-
 /// Why an engine did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -71,6 +53,9 @@ pub enum StartError {
         /// The system's answer.
         source: std::io::Error,
     },
+    /// Peers cannot be told to connect to "any address".
+    #[error("listening on {0} needs an advertised host that peers can connect to")]
+    NoAdvertisedHost(SocketAddr),
     /// The system refused something else that the engine needs.
     #[error("{what}: {source}")]
     Os {
@@ -130,43 +115,136 @@ impl EngineBuilder {
     /// # Errors
     /// [`StartError`]: an address in use, no threads or descriptors left.
     pub fn build(self) -> Result<Engine, StartError> {
+        let sockets = self.settings.listen.map(|listen| Sockets::bind(listen, &self.settings)).transpose()?;
         let shared = Arc::new(Shared {
-            endpoint: None,
+            serving: sockets.as_ref().map(|sockets| sockets.serving()).transpose()?,
+            transports: [Box::new(LocalTransport), Box::new(TcpTransport::new(self.settings.clone()))],
             settings: self.settings,
             clock: self.clock,
             registry: Registry::default(),
             counters: EngineCounters::default(),
             segments: RwLock::new(BTreeMap::new()),
-            transports: [Box::new(LocalTransport)],
             batches: BatchTable::default(),
             closed: AtomicBool::new(false),
         });
-        if let Some(endpoint) = &shared.endpoint {
-            IN_PROCESS.lock().insert(Arc::clone(endpoint), Arc::downgrade(&shared));
+        let engine = Engine(Arc::new(Running { shared: Arc::clone(&shared), threads: Mutex::new(Vec::new()) }));
+        if let Some(sockets) = sockets {
+            engine.0.serve(sockets)?;
         }
-        Ok(Engine(Arc::new(Running { shared })))
+        if let Some(serving) = &shared.serving {
+            IN_PROCESS.lock().insert(Arc::clone(&serving.endpoint), Arc::downgrade(&shared));
+        }
+        Ok(engine)
     }
 }
 
+/// The listening sockets of an engine, bound before anything is published.
+struct Sockets {
+    handshake: TcpListener,
+    data: TcpListener,
+    host: String,
+    data_threads: usize,
+}
+
+fn listen(address: SocketAddr, backlog: i32) -> Result<TcpListener, StartError> {
+    let bind = || {
+        let socket = socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None)?;
+        socket.set_reuse_address(true)?;
+        socket.bind(&address.into())?;
+        socket.listen(backlog)?;
+        socket.set_nonblocking(true)?;
+        Ok(TcpListener::from(socket))
+    };
+    bind().map_err(|source| StartError::Listen { address, source })
+}
+
+impl Sockets {
+    fn bind(address: SocketAddr, settings: &EngineSettings) -> Result<Self, StartError> {
+        let data = settings.data_listen.unwrap_or(SocketAddr::new(address.ip(), 0));
+        let host = match &settings.advertise_host {
+            Some(host) => host.trim_start_matches('[').trim_end_matches(']').to_owned(),
+            None if address.ip().is_unspecified() => return Err(StartError::NoAdvertisedHost(address)),
+            None => address.ip().to_string(),
+        };
+        Ok(Sockets {
+            handshake: listen(address, settings.backlog)?,
+            data: listen(data, settings.backlog)?,
+            host,
+            data_threads: settings.data_threads,
+        })
+    }
+
+    fn serving(&self) -> Result<Serving, StartError> {
+        let os = |what| move |source| StartError::Os { what, source };
+        let port = self.handshake.local_addr().map_err(os("reading the handshake port"))?.port();
+        let data_port = self.data.local_addr().map_err(os("reading the data port"))?.port();
+        let host = &self.host;
+        let endpoint = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+        Ok(Serving {
+            endpoint: endpoint.into(),
+            host: host.clone(),
+            data_port,
+            control: Arc::new(ControlPort::new().map_err(os("preparing the control thread"))?),
+            data: Arc::new(DataPort::new(self.data_threads).map_err(os("preparing the data threads"))?),
+        })
+    }
+}
+
+/// What a serving engine tells its peers, and the threads behind it.
+pub(crate) struct Serving {
+    pub(crate) endpoint: Arc<str>,
+    host: String,
+    data_port: u16,
+    control: Arc<ControlPort>,
+    data: Arc<DataPort>,
+}
+
 pub(crate) struct Shared {
-    pub(crate) endpoint: Option<Arc<str>>,
+    pub(crate) serving: Option<Serving>,
     pub(crate) settings: EngineSettings,
     pub(crate) clock: Clock,
     pub(crate) registry: Registry,
     pub(crate) counters: EngineCounters,
     segments: RwLock<BTreeMap<Arc<str>, SegmentHandle>>,
-    transports: [Box<dyn Transport>; 1],
+    transports: [Box<dyn Transport>; 2],
     batches: BatchTable,
     closed: AtomicBool,
 }
 
 struct Running {
     shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Running {
+    fn serve(&self, sockets: Sockets) -> Result<(), StartError> {
+        let Some(serving) = &self.shared.serving else { return Ok(()) };
+        let mut threads = self.threads.lock();
+        let mut listener = Some(sockets.data);
+        for index in 0..serving.data.lanes.len() {
+            let thread = DataThread::new(Arc::clone(&self.shared), Arc::clone(&serving.data), index, listener.take());
+            threads.push(start("yb-data", move || thread.run())?);
+        }
+        let control = ControlThread::new(Arc::clone(&self.shared), Arc::clone(&serving.control), sockets.handshake);
+        threads.push(start("yb-control", move || control.run())?);
+        Ok(())
+    }
+
+    fn stop(&self) {
+        self.shared.close();
+        for thread in self.threads.lock().drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn start(name: &str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, StartError> {
+    yb_env::spawn_thread(name, body).map_err(|source| StartError::Os { what: "starting a thread", source })
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.shared.close();
+        self.stop();
     }
 }
 
@@ -176,7 +254,7 @@ pub struct Engine(Arc<Running>);
 
 impl std::fmt::Debug for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Engine").field("endpoint", &self.0.shared.endpoint).finish_non_exhaustive()
+        f.debug_struct("Engine").field("endpoint", &self.endpoint()).finish_non_exhaustive()
     }
 }
 
@@ -188,7 +266,7 @@ impl Engine {
 
     /// `host:port` that peers open; `None` when the engine serves nobody.
     pub fn endpoint(&self) -> Option<&str> {
-        self.0.shared.endpoint.as_deref()
+        self.0.shared.serving.as_ref().map(|serving| &*serving.endpoint)
     }
 
     /// The time on the engine's clock: add to it to make a deadline.
@@ -228,8 +306,12 @@ impl Engine {
     /// # Errors
     /// [`RegistryError::NotRegistered`]; [`RegistryError::Busy`] when transfers are still open after `patience`.
     pub fn unregister(&self, address: u64, patience: Duration) -> Result<(), RegistryError> {
-        self.0.shared.registry.close(address);
-        self.0.shared.registry.remove(address, patience)
+        let shared = &self.0.shared;
+        shared.registry.close(address);
+        if let Some(serving) = &shared.serving {
+            serving.data.recall();
+        }
+        shared.registry.remove(address, patience)
     }
 
     /// Every registered region.
@@ -330,22 +412,86 @@ impl Engine {
 
     /// Stops serving, cancels batches and refuses new transfers.
     pub fn shutdown(&self) {
-        self.0.shared.close();
+        self.0.stop();
+    }
+
+    /// Notifications that peers left since the last call, oldest first.
+    pub fn take_notifications(&self) -> Vec<Notification> {
+        let serving = self.0.shared.serving.as_ref();
+        serving.map(|serving| serving.control.mailbox.lock().take()).unwrap_or_default()
+    }
+
+    /// Leaves a notification with a peer.
+    ///
+    /// # Errors
+    /// [`TransferErrorKind::Unreachable`] and [`TransferErrorKind::Protocol`].
+    pub fn notify(
+        &self,
+        segment: &SegmentHandle,
+        notification: &Notification,
+        deadline: MonotonicTime,
+    ) -> Result<(), TransferError> {
+        let json = serde_json::json!({"name": notification.name, "notify_msg": notification.message});
+        self.0.shared.message(segment, MessageType::Notify, &format!("{json}\n"), deadline)
+    }
+
+    /// Asks whether a peer's process answers.
+    ///
+    /// # Errors
+    /// [`TransferErrorKind::Unreachable`] when it does not.
+    pub fn probe(&self, segment: &SegmentHandle, deadline: MonotonicTime) -> Result<(), TransferError> {
+        self.0.shared.message(segment, MessageType::Probe, "{}\n", deadline)
+    }
+
+    /// Whether no transfer that a peer started can still write into `address..address+len`, as far as an owner can
+    /// know: no TCP session is writing there or holds bytes that were not looked at.
+    pub fn is_quiesced(&self, address: u64, len: u64) -> bool {
+        self.0.shared.serving.as_ref().is_none_or(|serving| serving.data.is_quiet(address, len))
     }
 }
 
 impl Shared {
+    fn message(
+        &self,
+        segment: &SegmentHandle,
+        kind: MessageType,
+        json: &str,
+        deadline: MonotonicTime,
+    ) -> Result<(), TransferError> {
+        let limits = Limits { clock: &self.clock, deadline, cancel: None };
+        let (host, port) = split_endpoint(segment.endpoint())
+            .ok_or_else(|| segment.error(TransferErrorKind::InvalidRequest, "an endpoint is host:port"))?;
+        let timing = Timing { connect: self.settings.connect_timeout, max_length: self.settings.handshake_max_length };
+        let sent = exchange(host, port, kind, json.as_bytes(), timing, &limits);
+        sent.map(drop).map_err(|error| segment.error(TransferErrorKind::Unreachable, format!("{kind:?}: {error}")))
+    }
+
+    /// What we say about ourselves now.
+    pub(crate) fn own_desc(&self) -> SegmentDesc {
+        let Some(serving) = &self.serving else { return SegmentDesc::default() };
+        let published = self.registry.regions().into_iter().filter(|region| region.access == Access::Remote);
+        SegmentDesc {
+            name: serving.endpoint.to_string(),
+            buffers: published.map(|region| BufferDesc { address: region.address, len: region.len }).collect(),
+            data_host: Some(serving.host.clone()),
+            data_port: serving.data_port,
+            data_version: 2,
+            shm: None,
+        }
+    }
+
     fn open_segment(self: &Arc<Self>, endpoint: &str) -> Result<SegmentHandle, TransferError> {
         let endpoint = endpoint.trim_start_matches('/');
         if let Some(open) = self.segments.read().get(endpoint) {
             return Ok(open.clone());
         }
-        if !endpoint.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok()) {
+        if split_endpoint(endpoint).is_none() {
             return Err(TransferError::new(TransferErrorKind::InvalidRequest, endpoint, "an endpoint is host:port"));
         }
-        let in_process = IN_PROCESS.lock().get(endpoint).cloned().unwrap_or_default();
+        let found = || IN_PROCESS.lock().get(endpoint).cloned();
+        let in_process = self.settings.in_process.then(found).flatten().unwrap_or_default();
         let endpoint: Arc<str> = endpoint.into();
-        let segment = SegmentHandle(Arc::new(Segment { endpoint: Arc::clone(&endpoint), in_process }));
+        let segment = SegmentHandle(Arc::new(Segment::new(Arc::clone(&endpoint), in_process)));
         Ok(self.segments.write().entry(endpoint).or_insert(segment).clone())
     }
 
@@ -402,7 +548,7 @@ impl Shared {
             let reached = transport.reaches(&request.segment, remote, len, limits);
             if reached {
                 let (op, local) = (request.op, request.local.span());
-                jobs.push(Job { op, local, segment: &request.segment, remote, outcome: None });
+                jobs.push(Job { op, local, segment: &request.segment, remote, done: 0, outcome: None });
                 taken.push(*index);
             }
             !reached
@@ -439,8 +585,10 @@ impl Shared {
             return;
         }
         self.batches.close();
-        if let Some(endpoint) = &self.endpoint {
-            IN_PROCESS.lock().remove(endpoint);
+        if let Some(serving) = &self.serving {
+            IN_PROCESS.lock().remove(&serving.endpoint);
+            serving.control.stop();
+            serving.data.stop();
         }
     }
 }

@@ -12,19 +12,27 @@
 #![forbid(unsafe_code)]
 
 mod batch;
+mod control;
 mod engine;
 mod error;
+mod handshake;
 mod local;
+mod metadata;
+mod reactor;
 mod request;
 mod segment;
+mod settings;
 mod stats;
+mod tcp;
 mod transport;
 
 pub use batch::{BatchError, BatchId, BatchStatus};
-pub use engine::{Engine, EngineBuilder, EngineSettings, StartError};
+pub use engine::{Engine, EngineBuilder, StartError};
 pub use error::{TransferError, TransferErrorKind};
+pub use handshake::reply::Notification;
 pub use request::{BatchOutcome, Opcode, Request};
 pub use segment::SegmentHandle;
+pub use settings::EngineSettings;
 pub use stats::{TransferStats, TransportStats};
 pub use transport::{CancelToken, TransportKind};
 pub use yb_mem::{

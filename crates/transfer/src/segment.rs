@@ -1,11 +1,25 @@
-//! A segment of a peer, as this engine sees it.
+//! A segment of a peer, as this engine sees it: how to reach it, and what it said about itself.
 
 use std::fmt;
 use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use yb_types::MonotonicTime;
 
 use crate::engine::Shared;
+use crate::handshake::client::{Timing, exchange};
+use crate::handshake::frame::MessageType;
+use crate::metadata::SegmentDesc;
+use crate::settings::EngineSettings;
+use crate::tcp::client::IdleLane;
+use crate::transport::Limits;
 use crate::{TransferError, TransferErrorKind};
+
+/// After a peer did not answer in time, calls fail at once for this long.
+const COOL_DOWN: Duration = Duration::from_secs(1);
 
 /// An open segment. Clones name the same one; an engine gives out one per endpoint.
 #[derive(Clone)]
@@ -36,14 +50,153 @@ impl Deref for SegmentHandle {
     }
 }
 
-#[doc(hidden)]
+/// Where a peer's data port is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PeerAddress {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    /// Whether the peer confirms writes.
+    pub(crate) version_2: bool,
+}
+
+/// What the peer said, and what follows from it.
+#[derive(Clone)]
+struct Known {
+    desc: Arc<SegmentDesc>,
+    address: Arc<PeerAddress>,
+}
+
+#[derive(Default)]
+struct Metadata {
+    known: Option<Known>,
+    /// Until when the peer is left alone, and why.
+    resting: Option<(MonotonicTime, String)>,
+}
+
+/// The state behind a [`SegmentHandle`].
 pub struct Segment {
     pub(crate) endpoint: Arc<str>,
     pub(crate) in_process: Weak<Shared>,
+    pub(crate) idle_lanes: Mutex<Vec<IdleLane>>,
+    metadata: Mutex<Metadata>,
+    logged_version_1: AtomicBool,
+}
+
+/// Splits `host:port`; brackets around an IPv6 host are taken off.
+pub(crate) fn split_endpoint(endpoint: &str) -> Option<(&str, u16)> {
+    let (host, port) = endpoint.rsplit_once(':')?;
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    Some((host, port.parse().ok()?)).filter(|(host, _)| !host.is_empty())
 }
 
 impl Segment {
+    pub(crate) fn new(endpoint: Arc<str>, in_process: Weak<Shared>) -> Self {
+        Segment {
+            endpoint,
+            in_process,
+            idle_lanes: Mutex::new(Vec::new()),
+            metadata: Mutex::new(Metadata::default()),
+            logged_version_1: AtomicBool::new(false),
+        }
+    }
+
     pub(crate) fn error(&self, kind: TransferErrorKind, detail: impl fmt::Display) -> TransferError {
         TransferError::new(kind, Arc::clone(&self.endpoint), detail)
+    }
+
+    /// What the peer says about itself, cached unless `refresh`.
+    pub(crate) fn desc(
+        &self,
+        settings: &EngineSettings,
+        refresh: bool,
+        limits: &Limits<'_>,
+    ) -> Result<Arc<SegmentDesc>, TransferError> {
+        self.known(settings, refresh, limits).map(|known| known.desc)
+    }
+
+    /// Where the peer's data port is, cached unless `refresh`.
+    pub(crate) fn address(
+        &self,
+        settings: &EngineSettings,
+        refresh: bool,
+        limits: &Limits<'_>,
+    ) -> Result<Arc<PeerAddress>, TransferError> {
+        self.known(settings, refresh, limits).map(|known| known.address)
+    }
+
+    /// Asks the peer again, and says whether its data port is another one now.
+    pub(crate) fn has_moved(&self, settings: &EngineSettings, limits: &Limits<'_>) -> bool {
+        let before = self.metadata.lock().known.as_ref().map(|known| Arc::clone(&known.address));
+        self.address(settings, true, limits).is_ok_and(|now| before != Some(now))
+    }
+
+    fn known(&self, settings: &EngineSettings, refresh: bool, limits: &Limits<'_>) -> Result<Known, TransferError> {
+        // Others that need the same answer wait for the one who asks.
+        let patience = limits.deadline.since(limits.clock.now());
+        let Some(mut metadata) = self.metadata.try_lock_for(patience) else {
+            return Err(self.error(TransferErrorKind::TimedOut, "while another call asks for the peer's metadata"));
+        };
+        if let (Some(known), false) = (&metadata.known, refresh) {
+            return Ok(known.clone());
+        }
+        let started = limits.clock.now();
+        if let Some((until, why)) = metadata.resting.as_ref().filter(|(until, _)| *until > started) {
+            let left = until.since(started).as_millis();
+            return Err(self.error(TransferErrorKind::Unreachable, format!("{why} (next try in {left} ms)")));
+        }
+        match self.ask(settings, limits) {
+            Ok(known) => {
+                *metadata = Metadata { known: Some(known.clone()), resting: None };
+                Ok(known)
+            }
+            Err(error) => {
+                let slow = limits.clock.now().since(started) > COOL_DOWN / 4;
+                let resting = slow.then(|| (limits.clock.now() + COOL_DOWN, error.to_string()));
+                *metadata = Metadata { known: None, resting };
+                Err(error)
+            }
+        }
+    }
+
+    fn ask(&self, settings: &EngineSettings, limits: &Limits<'_>) -> Result<Known, TransferError> {
+        let (host, port) = split_endpoint(&self.endpoint)
+            .ok_or_else(|| self.error(TransferErrorKind::InvalidRequest, "an endpoint is host:port"))?;
+        let timing = Timing { connect: settings.connect_timeout, max_length: settings.handshake_max_length };
+        let own = SegmentDesc { data_version: 2, ..SegmentDesc::default() };
+        let own = own.to_json(&crate::metadata::timestamp(yb_env::epoch_millis()));
+        let reply = exchange(host, port, MessageType::Metadata, &own, timing, limits).map_err(|error| {
+            let kind = match error.kind() {
+                std::io::ErrorKind::InvalidData => TransferErrorKind::Protocol,
+                _ if limits.over() == Some(TransferErrorKind::Cancelled) => TransferErrorKind::Cancelled,
+                _ => TransferErrorKind::Unreachable,
+            };
+            self.error(kind, format!("asking for its metadata: {error}"))
+        })?;
+        let desc = SegmentDesc::parse(&reply).map_err(|error| self.error(TransferErrorKind::Protocol, error))?;
+        if desc.data_port == 0 {
+            return Err(self.error(TransferErrorKind::Protocol, "the peer has no TCP data port"));
+        }
+        let version_2 = desc.data_version >= 2 && !settings.version_1_only;
+        if !version_2 && !self.logged_version_1.swap(true, Ordering::Relaxed) {
+            let endpoint = &*self.endpoint;
+            tracing::warn!(endpoint, "the data wire is version 1: the peer does not confirm writes");
+        }
+        let host = desc.data_host.clone().unwrap_or_else(|| host.to_owned());
+        let address = PeerAddress { host, port: desc.data_port, version_2 };
+        Ok(Known { desc: Arc::new(desc), address: Arc::new(address) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_are_split() {
+        assert_eq!(split_endpoint("127.0.0.1:15000"), Some(("127.0.0.1", 15_000)));
+        assert_eq!(split_endpoint("[::1]:1"), Some(("::1", 1)));
+        for bad in ["", "host", "host:", ":1", "host:70000", "[]:1"] {
+            assert_eq!(split_endpoint(bad), None, "{bad}");
+        }
     }
 }

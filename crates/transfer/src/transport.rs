@@ -28,6 +28,8 @@ pub(crate) struct Job<'a> {
     pub(crate) local: Span<'a>,
     pub(crate) segment: &'a Segment,
     pub(crate) remote: u64,
+    /// Bytes moved so far, for transports that move a job in parts.
+    pub(crate) done: u64,
     /// Set by the transport; a job without one is unfinished.
     pub(crate) outcome: Option<Result<(), TransferError>>,
 }

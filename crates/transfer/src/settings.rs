@@ -1,0 +1,142 @@
+//! What can be set, with Mooncake's defaults where it has one.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use yb_types::ClientId;
+
+/// Everything about an engine that can be set.
+#[derive(Clone, Debug)]
+pub struct EngineSettings {
+    /// Where the handshake listens; `None` = serve nobody. Port 0 lets the kernel choose.
+    pub listen: Option<SocketAddr>,
+    /// Where the data port listens; `None` = the address of `listen` with port 0.
+    pub data_listen: Option<SocketAddr>,
+    /// The host that peers are told to connect to; `None` = the address of `listen`.
+    pub advertise_host: Option<String>,
+    /// Whether engines of this process are reached without a socket. Tests and measurements of TCP say no.
+    pub in_process: bool,
+    /// Whether shared memory may be used, in both roles (`YB_SHM`).
+    pub shm: bool,
+    /// Who we are to the owners of memory that we write.
+    pub client_id: ClientId,
+    /// Threads that serve the data port.
+    pub data_threads: usize,
+    /// Most connections to the data port; more are closed at once.
+    pub max_data_connections: usize,
+    /// Most handshakes at the same time; the oldest makes room.
+    pub max_handshakes: usize,
+    /// Longest handshake message, either way (`MC_HANDSHAKE_MAX_LENGTH`, 1 MiB to 128 MiB).
+    pub handshake_max_length: u64,
+    /// Pending connections of the listening sockets (`MC_HANDSHAKE_LISTEN_BACKLOG`).
+    pub backlog: i32,
+    /// How long a peer's address may take to answer (`MC_HANDSHAKE_CONNECT_TIMEOUT`).
+    pub connect_timeout: Duration,
+    /// How long a new connection may say nothing, and a header may take.
+    pub silent_timeout: Duration,
+    /// How long a transfer may make no progress (`MC_TCP_PROGRESS_TIMEOUT_SEC`, `MC_TCP_STATUS_TIMEOUT_SEC`).
+    pub progress_timeout: Duration,
+    /// Most connections over which one call is spread (`MC_TCP_LANES_PER_PEER`, 1 to 16).
+    pub lanes_per_peer: usize,
+    /// Bytes per connection from which on another one is used.
+    pub stripe_min: u64,
+    /// Most idle connections kept for a peer.
+    pub max_idle_lanes: usize,
+    /// How long an idle connection is trusted.
+    pub idle_lane_timeout: Duration,
+    /// After how long the kernel probes an idle connection.
+    pub keepalive: Duration,
+    /// Speak version 1 of the data wire only (`MC_TCP_PROTO=1`).
+    pub version_1_only: bool,
+    /// Most notifications kept until they are fetched (`MC_HANDSHAKE_MAX_NOTIFY_ENTRIES`).
+    pub max_notifications: usize,
+}
+
+impl Default for EngineSettings {
+    fn default() -> Self {
+        EngineSettings {
+            listen: None,
+            data_listen: None,
+            advertise_host: None,
+            in_process: true,
+            shm: true,
+            client_id: ClientId::default(),
+            data_threads: 2,
+            max_data_connections: 4096,
+            max_handshakes: 256,
+            handshake_max_length: 1 << 20,
+            backlog: 128,
+            connect_timeout: Duration::from_secs(5),
+            silent_timeout: Duration::from_secs(2),
+            progress_timeout: Duration::from_secs(30),
+            lanes_per_peer: 4,
+            stripe_min: 4 << 20,
+            max_idle_lanes: 16,
+            idle_lane_timeout: Duration::from_secs(60),
+            keepalive: Duration::from_secs(30),
+            version_1_only: false,
+            max_notifications: 1024,
+        }
+    }
+}
+
+impl EngineSettings {
+    /// The defaults, changed by environment variables. A value that makes no sense, or is out of its range, is
+    /// reported and left at the default.
+    pub fn from_env(lookup: impl Fn(&str) -> Option<String>) -> Self {
+        let mut settings = EngineSettings::default();
+        let number = |name: &str, range: std::ops::RangeInclusive<u64>| {
+            let text = lookup(name)?;
+            let value = text.parse().ok().filter(|value| range.contains(value));
+            if value.is_none() {
+                tracing::warn!(name, text, ?range, "setting ignored: not a number in its range");
+            }
+            value
+        };
+        let seconds = |name: &str, last: u64| number(name, 1..=last).map(Duration::from_secs);
+        settings.shm = lookup("YB_SHM").is_none_or(|value| !matches!(value.trim(), "0" | "false" | "no" | "off"));
+        settings.version_1_only = lookup("MC_TCP_PROTO").as_deref() == Some("1");
+        if let Some(length) = number("MC_HANDSHAKE_MAX_LENGTH", 1 << 20..=128 << 20) {
+            settings.handshake_max_length = length;
+        }
+        if let Some(backlog) = number("MC_HANDSHAKE_LISTEN_BACKLOG", 1..=65_535) {
+            settings.backlog = backlog as i32;
+        }
+        if let Some(timeout) = seconds("MC_HANDSHAKE_CONNECT_TIMEOUT", 3599) {
+            settings.connect_timeout = timeout;
+        }
+        let progress = seconds("MC_TCP_PROGRESS_TIMEOUT_SEC", 86_400);
+        if let Some(timeout) = progress.or_else(|| seconds("MC_TCP_STATUS_TIMEOUT_SEC", 86_400)) {
+            settings.progress_timeout = timeout;
+        }
+        let lanes = number("MC_TCP_LANES_PER_PEER", 1..=16);
+        if let Some(lanes) = lanes.or_else(|| number("MC_TCP_MAX_CONNECTIONS_PER_PEER", 1..=16)) {
+            settings.lanes_per_peer = lanes as usize;
+        }
+        if let Some(entries) = number("MC_HANDSHAKE_MAX_NOTIFY_ENTRIES", 1..=1 << 20) {
+            settings.max_notifications = entries as usize;
+        }
+        settings
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_environment_changes_the_defaults_within_bounds() {
+        let set = |name: &str| match name {
+            "YB_SHM" => Some("0".to_owned()),
+            "MC_TCP_LANES_PER_PEER" => Some("17".to_owned()),
+            "MC_TCP_MAX_CONNECTIONS_PER_PEER" => Some("3".to_owned()),
+            "MC_HANDSHAKE_MAX_LENGTH" => Some("5".to_owned()),
+            _ => None,
+        };
+        let settings = EngineSettings::from_env(set);
+        assert!(!settings.shm);
+        assert_eq!(settings.lanes_per_peer, 3);
+        assert_eq!(settings.handshake_max_length, 1 << 20);
+        assert!(EngineSettings::from_env(|_| None).shm);
+    }
+}

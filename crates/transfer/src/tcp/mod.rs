@@ -1,0 +1,8 @@
+//! Mooncake's TCP data wire, as initiator and as target.
+
+pub(crate) mod client;
+mod flow;
+mod plan;
+pub(crate) mod server;
+mod session;
+pub(crate) mod wire;

@@ -1,0 +1,289 @@
+//! One connection to our data port, driven by a data thread.
+//!
+//! Requests are served strictly in order. Bytes of a write are received at their final address, and the headers behind
+//! them in the same call; answers to several requests leave in one call. A write is not started while answers to
+//! earlier reads wait, so that those show memory as it was.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use yb_mem::{Access, RecvList, RegionPin, Registry, SendList};
+
+use crate::Opcode;
+use crate::handshake::session::Wants;
+use crate::stats::Counters;
+use crate::tcp::wire::{HEADER_LEN, Header, STATUS_LEN, Status};
+
+/// Room for headers: about 40 of them.
+const INBOX: usize = 1024;
+/// Bytes that one session may move before others get their turn.
+const BUDGET: usize = 4 << 20;
+/// Answers that may wait before reading stops.
+const MAX_ANSWERS: usize = 64;
+
+/// What a session is doing, for the question whether a range is quiet.
+#[derive(Debug)]
+pub(crate) struct Activity {
+    stream: Arc<TcpStream>,
+    address: AtomicU64,
+    len: AtomicU64,
+}
+
+impl Activity {
+    fn begin(&self, address: u64, len: u64) {
+        self.address.store(address, Ordering::SeqCst);
+        self.len.store(len, Ordering::SeqCst);
+    }
+
+    fn end(&self) {
+        self.len.store(0, Ordering::SeqCst);
+    }
+
+    /// True when the session is not writing into the range, and holds no bytes that it has not looked at.
+    pub(crate) fn is_quiet(&self, address: u64, len: u64) -> bool {
+        let unread = rustix::io::ioctl_fionread(&*self.stream).unwrap_or(0);
+        let (busy_at, busy) = (self.address.load(Ordering::SeqCst), self.len.load(Ordering::SeqCst));
+        let apart = busy_at.saturating_add(busy) <= address || address.saturating_add(len) <= busy_at;
+        unread == 0 && (busy == 0 || apart)
+    }
+}
+
+/// A write whose bytes are arriving.
+#[derive(Debug)]
+struct Incoming {
+    pin: RegionPin,
+    done: usize,
+    version_2: bool,
+}
+
+/// An answer on its way out.
+#[derive(Debug)]
+struct Answer {
+    status: Option<[u8; STATUS_LEN]>,
+    body: Option<RegionPin>,
+}
+
+impl Answer {
+    fn len(&self) -> usize {
+        self.status.map_or(0, |status| status.len()) + self.body.as_ref().map_or(0, |pin| pin.len() as usize)
+    }
+}
+
+/// What a session needs of its engine.
+pub(crate) struct Host<'a> {
+    pub(crate) registry: &'a Registry,
+    pub(crate) served: &'a Counters,
+}
+
+#[derive(Debug)]
+pub(crate) struct Session {
+    stream: Arc<TcpStream>,
+    activity: Arc<Activity>,
+    inbox: Box<[u8; INBOX]>,
+    parsed: usize,
+    filled: usize,
+    incoming: Option<Incoming>,
+    answers: VecDeque<Answer>,
+    sent: usize,
+    /// Set after a rejected or nonsensical request: no more is read.
+    closing: bool,
+    /// Bytes moved since it was last asked.
+    pub(crate) progress: usize,
+}
+
+impl Session {
+    pub(crate) fn new(stream: TcpStream) -> Self {
+        let stream = Arc::new(stream);
+        let activity =
+            Arc::new(Activity { stream: Arc::clone(&stream), address: AtomicU64::new(0), len: AtomicU64::new(0) });
+        Session {
+            stream,
+            activity,
+            inbox: Box::new([0; INBOX]),
+            parsed: 0,
+            filled: 0,
+            incoming: None,
+            answers: VecDeque::new(),
+            sent: 0,
+            closing: false,
+            progress: 0,
+        }
+    }
+
+    pub(crate) fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    pub(crate) fn activity(&self) -> &Arc<Activity> {
+        &self.activity
+    }
+
+    /// True between requests, with nothing received and nothing to send.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.incoming.is_none() && self.answers.is_empty() && self.parsed == self.filled
+    }
+
+    /// True when no request has been begun, though a part of a header may be here.
+    pub(crate) fn is_between_requests(&self) -> bool {
+        self.incoming.is_none() && self.answers.is_empty()
+    }
+
+    /// True when it uses a region that is to be released.
+    pub(crate) fn holds_wanted(&self) -> bool {
+        self.incoming.as_ref().is_some_and(|incoming| incoming.pin.is_wanted_back())
+            || self.answers.iter().any(|answer| answer.body.as_ref().is_some_and(RegionPin::is_wanted_back))
+    }
+
+    /// Goes on as far as the socket and the budget allow.
+    pub(crate) fn advance(&mut self, host: &Host<'_>) -> Wants {
+        let mut moved = 0;
+        while moved < BUDGET {
+            self.parse(host);
+            let step = if self.answers.is_empty() {
+                if self.closing {
+                    return Wants::Close;
+                }
+                self.receive(host)
+            } else {
+                self.send(host)
+            };
+            match step {
+                Ok(0) => return Wants::Close,
+                Ok(bytes) => {
+                    moved += bytes;
+                    self.progress += bytes;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return Wants::Close,
+            }
+        }
+        if self.answers.is_empty() { Wants::Read } else { Wants::Write }
+    }
+
+    /// Turns received headers into answers, up to a write that needs bytes or must wait.
+    fn parse(&mut self, host: &Host<'_>) {
+        while self.incoming.is_none() && !self.closing && self.answers.len() < MAX_ANSWERS {
+            let Some(bytes) = self.inbox.get(self.parsed..self.filled).and_then(|rest| rest.first_chunk()) else {
+                break;
+            };
+            let Ok(header) = Header::decode(bytes) else {
+                self.closing = true;
+                return;
+            };
+            let reads_wait = self.answers.iter().any(|answer| answer.body.is_some());
+            if header.op == Opcode::Write && reads_wait {
+                return;
+            }
+            self.parsed += HEADER_LEN;
+            match host.registry.pin(header.address, header.size, Access::Remote) {
+                Ok(pin) => self.begin(header, pin, host),
+                Err(_) => self.reject(header, host),
+            }
+        }
+        if self.parsed == self.filled {
+            (self.parsed, self.filled) = (0, 0);
+        } else if self.parsed > 0 && self.incoming.is_none() {
+            self.inbox.copy_within(self.parsed..self.filled, 0);
+            (self.parsed, self.filled) = (0, self.filled - self.parsed);
+        }
+    }
+
+    fn begin(&mut self, header: Header, pin: RegionPin, host: &Host<'_>) {
+        match header.op {
+            Opcode::Read => {
+                let status = header.version_2.then(|| Status::Ok.encode());
+                self.answers.push_back(Answer { status, body: Some(pin) });
+            }
+            Opcode::Write => {
+                self.activity.begin(header.address, header.size);
+                self.incoming = Some(Incoming { pin, done: 0, version_2: header.version_2 });
+                self.take_from_inbox(host);
+            }
+        }
+    }
+
+    fn reject(&mut self, header: Header, host: &Host<'_>) {
+        host.served.failed();
+        self.closing = true;
+        if header.version_2 {
+            self.answers.push_back(Answer { status: Some(Status::Rejected.encode()), body: None });
+        }
+    }
+
+    /// Bytes of the write that came in with its header.
+    fn take_from_inbox(&mut self, host: &Host<'_>) {
+        let Some(incoming) = &mut self.incoming else { return };
+        let here = self.inbox.get(self.parsed..self.filled).unwrap_or_default();
+        let span = incoming.pin.span();
+        let take = here.len().min(span.len());
+        let source = yb_mem::Span::source(here.get(..take).unwrap_or_default());
+        let copied = span.slice(0, take).and_then(|target| yb_mem::copy(target, source, yb_mem::CopyHint::Cached));
+        if copied.is_err() {
+            self.closing = true;
+        }
+        incoming.done = take;
+        self.parsed += take;
+        self.finish_write(host);
+    }
+
+    fn finish_write(&mut self, host: &Host<'_>) {
+        let whole = self.incoming.take_if(|incoming| incoming.done as u64 == incoming.pin.len());
+        let Some(incoming) = whole else { return };
+        self.activity.end();
+        host.served.succeeded(Opcode::Write, incoming.pin.len());
+        if incoming.version_2 {
+            self.answers.push_back(Answer { status: Some(Status::Ok.encode()), body: None });
+        }
+    }
+
+    fn receive(&mut self, host: &Host<'_>) -> io::Result<usize> {
+        let mut list = RecvList::default();
+        let mut body = 0;
+        if let Some(incoming) = &self.incoming {
+            // All that came with the header was taken, so the inbox is free for what follows the body.
+            (self.parsed, self.filled) = (0, 0);
+            let rest = incoming.pin.span().skip(incoming.done).map_err(io::Error::other)?;
+            body = rest.len();
+            list.push_span(rest).map_err(io::Error::other)?;
+        }
+        list.push_bytes(self.inbox.get_mut(self.filled..).unwrap_or_default());
+        let got = list.receive(&*self.stream)?;
+        let stored = got.min(body);
+        self.filled += got - stored;
+        if let Some(incoming) = &mut self.incoming {
+            incoming.done += stored;
+        }
+        self.finish_write(host);
+        Ok(got)
+    }
+
+    fn send(&mut self, host: &Host<'_>) -> io::Result<usize> {
+        let mut list = SendList::default();
+        let mut skip = self.sent;
+        for answer in &self.answers {
+            let status = answer.status.as_ref().map_or(&[][..], |status| &status[..]);
+            list.push_bytes(status.get(skip..).unwrap_or_default());
+            skip = skip.saturating_sub(status.len());
+            if let Some(pin) = &answer.body {
+                list.push_span(pin.span().skip(skip.min(pin.len() as usize)).map_err(io::Error::other)?);
+            }
+            skip = 0;
+        }
+        let mut sent = list.send(&*self.stream)?;
+        let moved = sent;
+        sent += self.sent;
+        while self.answers.front().is_some_and(|answer| answer.len() <= sent) {
+            let Some(answer) = self.answers.pop_front() else { break };
+            sent -= answer.len();
+            if let Some(pin) = answer.body {
+                host.served.succeeded(Opcode::Read, pin.len());
+            }
+        }
+        self.sent = sent;
+        Ok(moved)
+    }
+}

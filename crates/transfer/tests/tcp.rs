@@ -1,0 +1,256 @@
+//! Two engines over TCP.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use common::*;
+use yb_transfer::{Access, BatchStatus, CancelToken, EngineSettings, LocalBuffer, Opcode, Request, TransferErrorKind};
+use yb_types::SegmentAddress;
+
+#[test]
+fn every_size_arrives_both_ways_aligned_or_not() {
+    let (a, b) = (engine(tcp_settings()), engine(tcp_settings()));
+    let memory = memory(&b, 65 << 20);
+    let peer = open(&a, &b);
+    for (size, offset) in [(1, 0), (7, 3), (4096, 1), (65_536, 4095), (1 << 20, 0), ((1 << 20) + 1, 77), (64 << 20, 5)]
+    {
+        let sent = pattern(size, size as u64);
+        let remote = memory.address() + offset;
+        a.transfer_sync(&[write(&peer, remote, &sent)], a.now() + PATIENCE).into_result().unwrap();
+        assert!(content(&memory, offset as usize, size) == sent, "write of {size}");
+        let mut got = vec![0; size];
+        a.transfer_sync(&[read(&peer, remote, &mut got)], a.now() + PATIENCE).into_result().unwrap();
+        assert!(got == sent, "read of {size}");
+    }
+    let stats = a.stats();
+    assert_eq!((stats.tcp.requests, stats.tcp.failures, stats.local.requests), (14, 0, 0));
+    assert_eq!(stats.tcp.written_bytes, b.stats().served.written_bytes);
+    assert_eq!(stats.tcp.read_bytes, b.stats().served.read_bytes);
+}
+
+#[test]
+fn many_small_requests_share_a_connection_and_each_has_its_outcome() {
+    let (a, b) = (engine(tcp_settings()), engine(tcp_settings()));
+    let memory = memory(&b, 1 << 20);
+    let peer = open(&a, &b);
+    let sent: Vec<Vec<u8>> = (0..500).map(|i| pattern(100 + i * 3, i as u64)).collect();
+    let mut got: Vec<Vec<u8>> = sent.iter().map(|bytes| vec![0; bytes.len()]).collect();
+    let place = |i: usize| memory.address() + i as u64 * 2000;
+    let mut requests: Vec<Request<'_>> =
+        sent.iter().enumerate().map(|(i, bytes)| write(&peer, place(i), bytes)).collect();
+    // Every read follows the write of its range, so it must show what was written.
+    requests.extend(got.iter_mut().enumerate().map(|(i, bytes)| read(&peer, place(i), bytes)));
+    let outcome = a.transfer_sync(&requests, a.now() + PATIENCE);
+    drop(requests);
+    assert!(outcome.is_ok());
+    assert!(got == sent);
+    assert_eq!(b.stats().data_connections, 1);
+}
+
+#[test]
+fn a_refused_range_fails_alone() {
+    let (a, b) = (engine(tcp_settings()), engine(tcp_settings()));
+    let memory = memory(&b, 4096);
+    let peer = open(&a, &b);
+    let (base, end) = (memory.address(), memory.address() + 4096);
+    let bytes = pattern(64, 1);
+    let big = pattern(3 << 20, 2);
+    let mut got = vec![0; 64];
+    let outcome = a.transfer_sync(
+        &[
+            write(&peer, base, &bytes),
+            write(&peer, end - 63, &bytes),
+            write(&peer, base, &big),
+            write(&peer, 16, &bytes),
+            read(&peer, base, &mut got),
+        ],
+        a.now() + PATIENCE,
+    );
+    let kinds: Vec<Option<TransferErrorKind>> =
+        outcome.results().iter().map(|result| result.as_ref().err().map(yb_transfer::TransferError::kind)).collect();
+    let refused = Some(TransferErrorKind::RemoteRefused);
+    assert_eq!(kinds, [None, refused, refused, refused, None]);
+    assert_eq!(outcome.results()[1].as_ref().unwrap_err().code(), -3);
+    assert_eq!(got, bytes);
+}
+
+#[test]
+fn several_peers_are_driven_at_once() {
+    let a = engine(tcp_settings());
+    let peers: Vec<_> = (0..3).map(|_| engine(tcp_settings())).collect();
+    let memories: Vec<_> = peers.iter().map(|peer| memory(peer, 1 << 20)).collect();
+    let handles: Vec<_> = peers.iter().map(|peer| open(&a, peer)).collect();
+    let sent: Vec<Vec<u8>> = (0..9).map(|i| pattern(100_000, i)).collect();
+    let requests: Vec<Request<'_>> = (0..9)
+        .map(|i| write(&handles[i % 3], memories[i % 3].address() + (i / 3 * 200_000) as u64, &sent[i]))
+        .collect();
+    assert!(a.transfer_sync(&requests, a.now() + PATIENCE).is_ok());
+    for i in 0..9 {
+        assert!(content(&memories[i % 3], i / 3 * 200_000, 100_000) == sent[i]);
+    }
+}
+
+#[test]
+fn local_only_and_unregistered_memory_is_not_served() {
+    let (a, b) = (engine(tcp_settings()), engine(tcp_settings()));
+    let local = b.allocate(4096, yb_transfer::SegmentOptions::default(), Access::Local).unwrap();
+    let remote = memory(&b, 4096);
+    let peer = open(&a, &b);
+    let mut got = [0; 8];
+    let kind = |outcome: yb_transfer::BatchOutcome| outcome.into_result().map_err(|error| error.kind());
+    let refused = Err(TransferErrorKind::RemoteRefused);
+    assert_eq!(kind(a.transfer_sync(&[read(&peer, local.address(), &mut got)], a.now() + PATIENCE)), refused);
+    assert_eq!(kind(a.transfer_sync(&[read(&peer, remote.address(), &mut got)], a.now() + PATIENCE)), Ok(()));
+    b.unregister(remote.address(), PATIENCE).unwrap();
+    assert_eq!(kind(a.transfer_sync(&[read(&peer, remote.address(), &mut got)], a.now() + PATIENCE)), refused);
+}
+
+#[test]
+fn a_peer_that_comes_back_on_another_data_port_is_found_again() {
+    let a = engine(tcp_settings());
+    let b = engine(tcp_settings());
+    let listen = b.endpoint().unwrap().parse().unwrap();
+    let old = memory(&b, 4096);
+    let peer = open(&a, &b);
+    let mut got = [0; 5];
+    a.transfer_sync(&[read(&peer, old.address(), &mut got)], a.now() + PATIENCE).into_result().unwrap();
+    drop(b);
+    let error = a.transfer_sync(&[read(&peer, old.address(), &mut got)], a.now() + PATIENCE).into_result().unwrap_err();
+    assert_eq!(error.kind(), TransferErrorKind::Unreachable, "{error}");
+    assert!(error.is_retryable());
+    let b = engine(EngineSettings { listen: Some(listen), ..tcp_settings() });
+    let new = memory(&b, 4096);
+    fill(&new, b"hello");
+    a.transfer_sync(&[read(&peer, new.address(), &mut got)], a.now() + PATIENCE).into_result().unwrap();
+    assert_eq!(&got, b"hello");
+}
+
+/// Connects to the data port of an engine, whose number only its metadata tells.
+fn data_connection(endpoint: &str) -> TcpStream {
+    let mut handshake = TcpStream::connect(endpoint).unwrap();
+    handshake.write_all(b"\x03\0\0\0\0\0\0\0\x01{}").unwrap();
+    let mut reply = Vec::new();
+    handshake.read_to_end(&mut reply).unwrap();
+    let desc: serde_json::Value = serde_json::from_slice(&reply[9..]).unwrap();
+    let port = u16::try_from(desc["tcp_data_port"].as_u64().unwrap()).unwrap();
+    let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+#[test]
+fn silence_and_half_a_frame_end_the_connection_and_an_idle_one_stays() {
+    let b = engine(tcp_settings());
+    let memory = memory(&b, 4096);
+    let mut silent: Vec<TcpStream> = (0..50).map(|_| data_connection(b.endpoint().unwrap())).collect();
+    let mut half = data_connection(b.endpoint().unwrap());
+    half.write_all(&[0; 10]).unwrap();
+    let mut idle = data_connection(b.endpoint().unwrap());
+    let mut request = [0_u8; 24];
+    request[..8].copy_from_slice(&8_u64.to_le_bytes());
+    request[8..16].copy_from_slice(&memory.address().to_le_bytes());
+    request[16] = 0x80;
+    let mut answer = [0_u8; 16];
+    idle.write_all(&request).unwrap();
+    idle.read_exact(&mut answer).unwrap();
+    let clock = yb_env::Clock::real();
+    let start = clock.now();
+    for stream in silent.iter_mut().chain([&mut half]) {
+        assert_eq!(stream.read(&mut [0; 8]).unwrap_or(0), 0, "the server closes");
+    }
+    assert!(clock.now().since(start) < Duration::from_secs(4));
+    assert_eq!(b.stats().refused_connections, 51);
+    idle.write_all(&request).unwrap();
+    idle.read_exact(&mut answer).unwrap();
+    assert_eq!(b.stats().data_connections, 1);
+}
+
+#[test]
+fn silent_handshakes_hold_up_nobody() {
+    let b = engine(tcp_settings());
+    let silent: Vec<TcpStream> = (0..300).map(|_| TcpStream::connect(b.endpoint().unwrap()).unwrap()).collect();
+    let a = engine(tcp_settings());
+    let peer = open(&a, &b);
+    a.probe(&peer, a.now() + Duration::from_secs(2)).unwrap();
+    let note = yb_transfer::Notification { name: "n".to_owned(), message: "m".to_owned() };
+    a.notify(&peer, &note, a.now() + Duration::from_secs(2)).unwrap();
+    assert_eq!(b.take_notifications(), [note]);
+    drop(silent);
+}
+
+#[test]
+fn a_stalled_peer_ends_at_the_deadline_or_at_once_when_cancelled() {
+    // A server that takes everything and answers nothing.
+    let data = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let handshake = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = data.local_addr().unwrap().port();
+    let endpoint = handshake.local_addr().unwrap().to_string();
+    let answering = yb_env::spawn_thread("handshake", move || {
+        let (mut stream, _) = handshake.accept().unwrap();
+        let json = format!("\x01{{\"tcp_data_port\":{port},\"tcp_proto_version\":2,\"tcp_data_host\":\"127.0.0.1\"}}");
+        stream.write_all(&(json.len() as u64).to_le_bytes()).unwrap();
+        stream.write_all(json.as_bytes()).unwrap();
+    })
+    .unwrap();
+    let a = engine(tcp_settings());
+    let peer = a.open_segment(&endpoint).unwrap();
+    let mut got = vec![0; 64 << 20];
+    let request = [read(&peer, 4096, &mut got)];
+    let before = a.now();
+    let outcome = a.transfer_sync(&request, a.now() + Duration::from_millis(200));
+    assert_eq!(outcome.into_result().unwrap_err().kind(), TransferErrorKind::TimedOut);
+    assert!(a.now().since(before) < Duration::from_secs(2));
+    answering.join().unwrap();
+    let cancel = CancelToken::new();
+    std::thread::scope(|scope| {
+        let call = scope.spawn(|| a.transfer_until(&request, a.now() + PATIENCE, &cancel));
+        cancel.cancel();
+        assert_eq!(call.join().unwrap().into_result().unwrap_err().kind(), TransferErrorKind::Cancelled);
+    });
+}
+
+#[test]
+fn submitted_batches_run_end_and_are_forgotten() {
+    let (a, b) = (engine(tcp_settings()), engine(tcp_settings()));
+    let (ours, theirs) = (memory(&a, 8 << 20), memory(&b, 8 << 20));
+    let bytes = pattern(8 << 20, 3);
+    fill(&theirs, &bytes);
+    let peer = open(&a, &b);
+    let request = |i: u64| {
+        let local: LocalBuffer<'static> = a.local(ours.address() + (i << 20), 1 << 20).unwrap();
+        let remote = SegmentAddress(theirs.address() + (i << 20));
+        Request { op: Opcode::Read, local, segment: peer.clone(), remote }
+    };
+    let ids: Vec<_> = (0..8).map(|i| a.submit(vec![request(i)], a.now() + PATIENCE).unwrap()).collect();
+    for id in &ids {
+        let BatchStatus::Done(outcome) = a.wait(*id, a.now() + PATIENCE).unwrap() else { panic!("not done") };
+        assert!(outcome.is_ok());
+        a.release(*id).unwrap();
+        assert!(a.status(*id).is_err());
+    }
+    assert!(content(&ours, 0, 8 << 20) == bytes);
+    a.unregister(ours.address(), Duration::ZERO).unwrap();
+}
+
+#[test]
+fn unregistering_ends_the_writes_that_are_in_the_middle() {
+    let b = engine(tcp_settings());
+    let memory = memory(&b, 1 << 20);
+    let mut stream = data_connection(b.endpoint().unwrap());
+    let mut header = [0_u8; 24];
+    header[..8].copy_from_slice(&(1_u64 << 20).to_le_bytes());
+    header[8..16].copy_from_slice(&memory.address().to_le_bytes());
+    header[16] = 0x81;
+    assert!(b.is_quiesced(memory.address(), memory.len()));
+    stream.write_all(&header).unwrap();
+    stream.write_all(&[7; 1000]).unwrap();
+    eventually("the write is open", || !b.is_quiesced(memory.address(), 1));
+    assert!(b.is_quiesced(memory.address() + memory.len(), 10), "other ranges are quiet");
+    eventually("the bytes arrive", || content(&memory, 999, 1) == [7]);
+    b.unregister(memory.address(), Duration::from_secs(5)).unwrap();
+    assert_eq!(stream.read(&mut [0; 8]).unwrap_or(0), 0);
+    assert!(b.is_quiesced(memory.address(), memory.len()));
+}

@@ -9,7 +9,6 @@
 
 mod address;
 mod client;
-mod frame;
 mod server;
 
 pub use address::RpcAddress;

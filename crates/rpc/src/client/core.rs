@@ -2,10 +2,11 @@
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
+use yb_wire::frame::{FrameLimits, Parsed, REQUEST_HEADER_LEN, RequestHeader, parse_response};
+use yb_wire::{ErrorBody, Limits};
 
 use super::error::RpcError;
 use crate::RpcAddress;
-use crate::frame::{REPLY_HEADER, ReplyHeader, RequestHeader};
 
 /// Capacity of the input buffer that is kept while it is empty.
 const KEPT_INPUT: usize = 64 << 10;
@@ -33,14 +34,15 @@ pub struct ClientCore<T> {
     pending: HashMap<u32, Option<T>, FixedState>,
     waiting: usize,
     input: Vec<u8>,
-    max_reply_bytes: u32,
+    limits: FrameLimits,
 }
 
 impl<T> ClientCore<T> {
     /// A fresh connection to `address` that takes replies of up to `max_reply_bytes`.
     pub fn new(address: RpcAddress, max_reply_bytes: u32) -> Self {
+        let limits = FrameLimits { max_body: max_reply_bytes, max_attachment: max_reply_bytes };
         let pending = HashMap::with_hasher(FixedState::default());
-        ClientCore { address, next: 0, pending, waiting: 0, input: Vec::new(), max_reply_bytes }
+        ClientCore { address, next: 0, pending, waiting: 0, input: Vec::new(), limits }
     }
 
     /// Starts a call: appends its frame to `out` and remembers the caller under the sequence number returned.
@@ -48,11 +50,12 @@ impl<T> ClientCore<T> {
     /// # Errors
     /// [`RpcError::TooLarge`], with nothing appended.
     pub fn begin(&mut self, function: u32, body: &[u8], caller: T, out: &mut Vec<u8>) -> Result<u32, RpcError> {
-        let length = u32::try_from(body.len()).map_err(|_| RpcError::TooLarge { bytes: body.len() })?;
+        let body_len = u32::try_from(body.len()).map_err(|_| RpcError::TooLarge { bytes: body.len() })?;
         let sequence = self.next;
         self.next = self.next.wrapping_add(1);
-        out.reserve(body.len() + 20);
-        out.extend_from_slice(&RequestHeader { sequence, function, body: length, attachment: 0 }.encode());
+        let header = RequestHeader { message_type: 0, sequence, function_id: function, body_len, attachment_len: 0 };
+        out.reserve(body.len() + REQUEST_HEADER_LEN);
+        out.extend_from_slice(&header.to_bytes());
         out.extend_from_slice(body);
         self.pending.insert(sequence, Some(caller));
         self.waiting += 1;
@@ -106,23 +109,19 @@ impl<T> ClientCore<T> {
         let mut used = 0;
         loop {
             let rest = bytes.get(used..).unwrap_or_default();
-            let Some(header) = ReplyHeader::parse(rest).map_err(|e| self.broken(e.to_string()))? else {
-                return Ok(used);
+            let frame = match parse_response(rest, &self.limits).map_err(|e| self.broken(e.to_string()))? {
+                Parsed::Frame(frame) => frame,
+                Parsed::NeedMore { .. } => return Ok(used),
             };
-            if header.body > self.max_reply_bytes || header.attachment > self.max_reply_bytes {
-                return Err(self.broken(format!("a reply of {} bytes, above the limit", header.body)));
-            }
-            let body_end = REPLY_HEADER + header.body as usize;
-            let end = body_end + header.attachment as usize;
-            let (Some(body), true) = (rest.get(REPLY_HEADER..body_end), rest.len() >= end) else { return Ok(used) };
-            let Some(caller) = self.pending.remove(&header.sequence) else {
-                return Err(self.broken(format!("a reply to a request {} that was not made", header.sequence)));
+            let sequence = frame.header.sequence;
+            let Some(caller) = self.pending.remove(&sequence) else {
+                return Err(self.broken(format!("a reply to a request {sequence} that was not made")));
             };
             if let Some(caller) = caller {
                 self.waiting -= 1;
-                completed(Completed { caller, sequence: header.sequence, result: self.result(header.error, body) });
+                completed(Completed { caller, sequence, result: self.result(frame.header.error_code, frame.body) });
             }
-            used += end;
+            used += frame.len;
         }
     }
 
@@ -134,45 +133,27 @@ impl<T> ClientCore<T> {
         if error == 0 {
             return Ok(body.to_vec());
         }
-        let (code, message) = error_text(error, body);
+        // A body that is no error text gives an empty one: the code is what counts.
+        let decoded = ErrorBody::decode(error, body, Limits::default()).ok();
+        let code = decoded.map_or(u16::from(error), |decoded| decoded.error.0);
+        let message = decoded.map_or(String::new(), |decoded| String::from_utf8_lossy(decoded.message).into_owned());
         Err(RpcError::Refused { address: self.address.clone(), code, message })
     }
-}
-
-/// Reads an error body: a struct_pack string, or {u16, string} for code 255. A body that is neither gives an empty text:
-/// the code is what counts.
-fn error_text(error: u8, body: &[u8]) -> (u16, String) {
-    let read = || {
-        let (head, mut rest) = body.split_at_checked(4)?;
-        let mut wide = false;
-        if head.first()? & 1 == 1 {
-            let (metainfo, after) = rest.split_first()?;
-            wide = metainfo & 0x18 != 0;
-            rest = if metainfo & 4 == 0 { after } else { after.splitn(2, |&byte| byte == 0).nth(1)? };
-        }
-        let mut code = u16::from(error);
-        if error == 255 {
-            let (number, after) = rest.split_at_checked(2)?;
-            (code, rest) = (u16::from_le_bytes(number.try_into().ok()?), after);
-        }
-        let text = rest.get(if wide { 2 } else { 1 }..)?;
-        Some((code, String::from_utf8_lossy(text).into_owned()))
-    };
-    read().unwrap_or((u16::from(error), String::new()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::write_error;
+    use yb_wire::frame::ResponseHeader;
+    use yb_wire::{Form, TransportError, encode_error_reply};
 
     fn core() -> ClientCore<&'static str> {
         ClientCore::new(RpcAddress::Tcp(([127, 0, 0, 1], 1).into()), 1 << 20)
     }
 
     fn reply(sequence: u32, body: &[u8]) -> Vec<u8> {
-        let header = ReplyHeader { error: 0, sequence, body: body.len() as u32, attachment: 0 };
-        [&header.encode()[..], body].concat()
+        let header = ResponseHeader { sequence, body_len: body.len() as u32, ..ResponseHeader::default() };
+        [&header.to_bytes()[..], body].concat()
     }
 
     #[test]
@@ -198,7 +179,8 @@ mod tests {
         let mut core = core();
         core.begin(7, b"", "a", &mut Vec::new()).unwrap();
         let mut frame = Vec::new();
-        write_error(&mut frame, 0, 11, "the rpc function not registered");
+        let text = "the rpc function not registered";
+        encode_error_reply(0, TransportError::NO_SUCH_FUNCTION, text, Form::Literal, &mut frame);
         let mut got = None;
         core.feed(&frame, |done| got = Some(done.result)).unwrap();
         let Some(Err(RpcError::Refused { code, message, .. })) = got else { panic!("not a refusal: {got:?}") };
@@ -209,7 +191,7 @@ mod tests {
     fn strange_bytes_break_the_connection() {
         assert!(core().feed(b"HTTP/1.1 400", |_| ()).is_err());
         assert!(core().feed(&reply(5, b""), |_| ()).is_err(), "never asked");
-        let huge = ReplyHeader { error: 0, sequence: 0, body: u32::MAX, attachment: 0 };
-        assert!(core().feed(&huge.encode(), |_| ()).is_err(), "above the limit");
+        let huge = ResponseHeader { body_len: u32::MAX, ..ResponseHeader::default() };
+        assert!(core().feed(&huge.to_bytes(), |_| ()).is_err(), "above the limit");
     }
 }

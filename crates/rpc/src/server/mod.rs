@@ -27,8 +27,6 @@ use epoll::EpollBackend;
 pub use limits::ServerLimits;
 pub use listener::{BoundListener, Listener};
 use mailbox::{Letter, Mailbox};
-#[cfg(test)]
-pub(crate) use service::write_error;
 pub use service::{DeferredReply, ListenerTag, Outcome, Reply, Request, Service};
 use session::Sessions;
 use uring::UringBackend;

@@ -4,9 +4,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use yb_types::MonotonicTime;
+use yb_wire::frame::{RESPONSE_HEADER_LEN, ResponseHeader};
+use yb_wire::{Form, TransportError, encode_error_reply};
 
 use super::mailbox::{Letter, Mailbox};
-use crate::frame::{REPLY_HEADER, ReplyHeader};
 
 /// Which listener a connection came through; the number that [`super::Listener`] was given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -63,7 +64,7 @@ pub struct Outcome(pub(crate) Answer);
 pub(crate) enum Answer {
     Done,
     Deferred,
-    Refused { code: u8, text: &'static str },
+    Refused { error: TransportError, text: &'static str },
     Failed { text: String },
 }
 
@@ -75,15 +76,6 @@ pub struct Reply<'a> {
     pub(crate) session: SessionId,
     pub(crate) sequence: u32,
 }
-
-/// Transport code: the arguments do not decode.
-pub(crate) const BAD_ARGUMENTS: u8 = 4;
-/// Transport code: the handler failed.
-pub(crate) const HANDLER_FAILED: u8 = 10;
-/// Transport code: no such function.
-pub(crate) const UNKNOWN_FUNCTION: u8 = 11;
-/// Transport code: the message is too large.
-pub(crate) const TOO_LARGE: u8 = 14;
 
 impl Reply<'_> {
     /// Where the body goes: append to it, and touch nothing before its present end.
@@ -98,12 +90,12 @@ impl Reply<'_> {
 
     /// No such function: error 11, the connection stays.
     pub fn unknown_function(self) -> Outcome {
-        Outcome(Answer::Refused { code: UNKNOWN_FUNCTION, text: "the rpc function not registered" })
+        Outcome(Answer::Refused { error: TransportError::NO_SUCH_FUNCTION, text: "the rpc function not registered" })
     }
 
     /// The arguments do not decode: error 4, the connection stays.
     pub fn bad_arguments(self) -> Outcome {
-        Outcome(Answer::Refused { code: BAD_ARGUMENTS, text: "invalid rpc arg" })
+        Outcome(Answer::Refused { error: TransportError::INVALID_ARGUMENTS, text: "invalid rpc arg" })
     }
 
     /// The handler cannot answer at all: error 10. Business failures are part of the body instead, for a client of the peer
@@ -136,7 +128,7 @@ pub struct DeferredReply {
 impl DeferredReply {
     /// Sends the body that `write` appends. A connection that is gone by now swallows it.
     pub fn send(mut self, write: impl FnOnce(&mut Vec<u8>)) {
-        let mut frame = vec![0; REPLY_HEADER];
+        let mut frame = vec![0; RESPONSE_HEADER_LEN];
         write(&mut frame);
         seal(&mut frame, 0, self.sequence);
         self.post(frame, false);
@@ -149,7 +141,7 @@ impl DeferredReply {
 
     fn post_failure(&mut self, text: &str) {
         let mut frame = Vec::new();
-        write_error(&mut frame, self.sequence, HANDLER_FAILED, text);
+        write_error(&mut frame, self.sequence, TransportError::HANDLER_FAILED, text);
         self.post(frame, true);
     }
 
@@ -170,36 +162,23 @@ impl Drop for DeferredReply {
 /// Fills in the header of the reply that starts at `start`; its body is everything after it. A body too long for the
 /// wire becomes error 14.
 pub(crate) fn seal(out: &mut Vec<u8>, start: usize, sequence: u32) {
-    let body = out.len().saturating_sub(start + REPLY_HEADER);
-    match u32::try_from(body) {
-        Ok(body) => {
-            let header = ReplyHeader { error: 0, sequence, body, attachment: 0 }.encode();
-            if let Some(place) = out.get_mut(start..start + REPLY_HEADER) {
-                place.copy_from_slice(&header);
+    match u32::try_from(out.len().saturating_sub(start + RESPONSE_HEADER_LEN)) {
+        Ok(body_len) => {
+            let header = ResponseHeader { error_code: 0, message_type: 0, sequence, body_len, attachment_len: 0 };
+            if let Some(place) = out.get_mut(start..start + RESPONSE_HEADER_LEN) {
+                place.copy_from_slice(&header.to_bytes());
             }
         }
         Err(_) => {
             out.truncate(start);
-            write_error(out, sequence, TOO_LARGE, "the reply exceeds 4 GiB");
+            write_error(out, sequence, TransportError::MESSAGE_TOO_LARGE, "the reply exceeds 4 GiB");
         }
     }
 }
 
-/// Head of a struct_pack string with its literal, size width 1 and 2: code 0x9dcffa76, metainfo, literal `80 0c`.
-const STRING_HEAD: [[u8; 8]; 2] =
-    [[0x77, 0xfa, 0xcf, 0x9d, 0x04, 0x80, 0x0c, 0x00], [0x77, 0xfa, 0xcf, 0x9d, 0x0c, 0x80, 0x0c, 0x00]];
-
-/// Appends an error reply: its body is a struct_pack string. Texts beyond 64 KiB are cut.
-pub(crate) fn write_error(out: &mut Vec<u8>, sequence: u32, code: u8, text: &str) {
-    let text = &text.as_bytes()[..text.len().min(usize::from(u16::MAX))];
-    let length = text.len() as u16;
-    let wide = text.len() > 255;
-    let body = 8 + if wide { 2 } else { 1 } + u32::from(length);
-    out.extend_from_slice(&ReplyHeader { error: code, sequence, body, attachment: 0 }.encode());
-    out.extend_from_slice(&STRING_HEAD[usize::from(wide)]);
-    let size = length.to_le_bytes();
-    out.extend_from_slice(if wide { &size } else { &size[..1] });
-    out.extend_from_slice(text);
+/// Appends an error reply, in the form that the peer's server uses.
+pub(crate) fn write_error(out: &mut Vec<u8>, sequence: u32, error: TransportError, text: &str) {
+    encode_error_reply(sequence, error, text, Form::Literal, out);
 }
 
 #[cfg(test)]
@@ -209,20 +188,10 @@ mod tests {
     #[test]
     fn error_replies_are_byte_for_byte_the_peers() {
         let mut out = Vec::new();
-        write_error(&mut out, 48, UNKNOWN_FUNCTION, "the rpc function not registered");
+        write_error(&mut out, 48, TransportError::NO_SUCH_FUNCTION, "the rpc function not registered");
         // Recorded from the wheel 0.3.14.
         let recorded = "15000b0030000000280000000000000077facf9d04800c001f746865207270632066756e6374696f6e206e6f742072656769737465726564";
         let hex: String = out.iter().map(|b| format!("{b:02x}")).collect();
         assert_eq!(hex, recorded);
-    }
-
-    #[test]
-    fn long_error_texts_use_the_wider_size() {
-        let mut out = Vec::new();
-        write_error(&mut out, 1, 10, &"x".repeat(300));
-        assert_eq!(out.len(), 16 + 8 + 2 + 300);
-        assert_eq!(out[8..12], 310u32.to_le_bytes());
-        assert_eq!(out[20], 0x0c);
-        assert_eq!(out[24..26], 300u16.to_le_bytes());
     }
 }

@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use yb_types::MonotonicTime;
+use yb_wire::TransportError;
+use yb_wire::frame::{FrameError, FrameLimits, Parsed, RESPONSE_HEADER_LEN, parse_request};
 
 use super::counters::{CounterSet, ServerCounters};
 use super::limits::ServerLimits;
 use super::mailbox::Mailbox;
-use super::service::{Answer, HANDLER_FAILED, ListenerTag, Outcome, Reply, Request, Service, SessionId};
-use super::service::{BAD_ARGUMENTS, UNKNOWN_FUNCTION, seal, write_error};
-use crate::frame::{FrameError, REPLY_HEADER, REQUEST_HEADER, RequestHeader};
+use super::service::{Answer, ListenerTag, Outcome, Reply, Request, Service, SessionId, seal, write_error};
 
 /// Capacity of a session's input buffer that is kept while it is empty.
 const KEPT_INPUT: usize = 4096;
@@ -40,6 +40,16 @@ pub(crate) enum CloseReason {
     BadMagic,
     BadHeader,
     TooLarge,
+}
+
+impl CloseReason {
+    fn of(error: FrameError) -> Self {
+        match error {
+            FrameError::BadMagic { .. } => CloseReason::BadMagic,
+            FrameError::BadVersion { .. } | FrameError::BadSerializeType { .. } => CloseReason::BadHeader,
+            FrameError::BodyTooLarge { .. } | FrameError::AttachmentTooLarge { .. } => CloseReason::TooLarge,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -77,6 +87,7 @@ pub(crate) struct Sessions<S: Service> {
     state: S::Worker,
     mailbox: Arc<Mailbox>,
     limits: ServerLimits,
+    frame_limits: FrameLimits,
     counters: Arc<ServerCounters>,
     index: usize,
     slots: Vec<Option<Session>>,
@@ -104,6 +115,7 @@ impl<S: Service> Sessions<S> {
             state: service.worker(index),
             service,
             mailbox,
+            frame_limits: FrameLimits { max_body: limits.max_body_bytes, max_attachment: limits.max_attachment_bytes },
             limits,
             counters,
             index,
@@ -290,24 +302,16 @@ impl<S: Service> Sessions<S> {
                 break Step::Held;
             }
             let rest = bytes.get(used..).unwrap_or_default();
-            let header = match RequestHeader::parse(rest) {
-                Ok(Some(header)) => header,
-                Ok(None) => break Step::NeedMore,
-                Err(FrameError::Magic(_)) => break Step::Broken(CloseReason::BadMagic),
-                Err(_) => break Step::Broken(CloseReason::BadHeader),
+            let frame = match parse_request(rest, &self.frame_limits) {
+                Ok(Parsed::Frame(frame)) => frame,
+                Ok(Parsed::NeedMore { .. }) => break Step::NeedMore,
+                Err(error) => break Step::Broken(CloseReason::of(error)),
             };
-            if header.body > self.limits.max_body_bytes || header.attachment > self.limits.max_attachment_bytes {
-                break Step::Broken(CloseReason::TooLarge);
-            }
-            let body_end = REQUEST_HEADER + header.body as usize;
-            let end = body_end + header.attachment as usize;
-            let (Some(body), Some(attachment)) = (rest.get(REQUEST_HEADER..body_end), rest.get(body_end..end)) else {
-                break Step::NeedMore;
-            };
-            let (function, tag, peer) = (header.function, session.tag, session.peer);
-            let request = Request { function, body, attachment, tag, peer, now: self.now };
-            self.answer(session, request, header.sequence, out);
-            used += end;
+            let (function, tag, peer) = (frame.header.function_id, session.tag, session.peer);
+            let (body, attachment, now) = (frame.body, frame.attachment, self.now);
+            let request = Request { function, body, attachment, tag, peer, now };
+            self.answer(session, request, frame.header.sequence, out);
+            used += frame.len;
             requests += 1;
         };
         if requests > 0 {
@@ -320,7 +324,7 @@ impl<S: Service> Sessions<S> {
 
     fn answer(&mut self, session: &mut Session, request: Request<'_>, sequence: u32, out: &mut Vec<u8>) {
         let start = out.len();
-        out.extend_from_slice(&[0; REPLY_HEADER]);
+        out.extend_from_slice(&[0; RESPONSE_HEADER_LEN]);
         let reply = Reply { out, mailbox: &self.mailbox, session: session.id, sequence };
         let call = || self.service.call(&mut self.state, request, reply);
         // A handler's bug costs its caller an error, not everybody the server.
@@ -334,15 +338,15 @@ impl<S: Service> Sessions<S> {
                 out.truncate(start);
                 session.deferred += 1;
             }
-            Answer::Refused { code, text } => {
+            Answer::Refused { error, text } => {
                 out.truncate(start);
-                write_error(out, sequence, code, text);
-                self.counters().unknown_functions.add(u64::from(code == UNKNOWN_FUNCTION));
-                self.counters().bad_arguments.add(u64::from(code == BAD_ARGUMENTS));
+                write_error(out, sequence, error, text);
+                self.counters().unknown_functions.add(u64::from(error == TransportError::NO_SUCH_FUNCTION));
+                self.counters().bad_arguments.add(u64::from(error == TransportError::INVALID_ARGUMENTS));
             }
             Answer::Failed { text } => {
                 out.truncate(start);
-                write_error(out, sequence, HANDLER_FAILED, &text);
+                write_error(out, sequence, TransportError::HANDLER_FAILED, &text);
                 self.counters().failed_handlers.add(1);
             }
         }

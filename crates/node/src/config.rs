@@ -1,0 +1,159 @@
+//! What a node is told.
+
+use std::net::{IpAddr, ToSocketAddrs, UdpSocket};
+
+use yb_client::ClientConfig;
+use yb_settings::Values;
+
+/// How a node is set up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeConfig {
+    /// `host:port` of the master.
+    pub master_address: String,
+    /// Address to listen on.
+    pub listen_host: String,
+    /// Host that others are told to connect to; empty takes `listen_host`, or where that is any address, the one from
+    /// which this machine reaches the master.
+    pub advertise_host: String,
+    /// Handshake port; 0 takes any free one.
+    pub port: u16,
+    /// Data port; 0 takes any free one.
+    pub data_port: u16,
+    /// `P2PHANDSHAKE`.
+    pub metadata_server: String,
+    /// `tcp`.
+    pub protocol: String,
+    /// Bytes to lend.
+    pub segment_bytes: u64,
+    /// Touch every page at start.
+    pub populate: bool,
+    /// Let other processes of this host map the memory.
+    pub shared_memory: bool,
+}
+
+/// Why the addresses of a node do not work out.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// No address of this machine reaches the master.
+    #[error(
+        "cannot tell by which address this machine reaches the master at {master} ({source}); give --advertise_host"
+    )]
+    NoRoute {
+        /// The master.
+        master: String,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+}
+
+impl NodeConfig {
+    /// From settings of [`crate::NODE`].
+    pub fn from_values(values: &Values) -> Self {
+        // The table keeps ports within 0..=65535.
+        let port = |name| u16::try_from(values.number(name)).unwrap_or(0);
+        NodeConfig {
+            master_address: values.text("master_server_address").to_owned(),
+            listen_host: values.text("host").to_owned(),
+            advertise_host: values.text("advertise_host").to_owned(),
+            port: port("port"),
+            data_port: port("data_port"),
+            metadata_server: values.text("metadata_server").to_owned(),
+            protocol: values.text("protocol").to_owned(),
+            segment_bytes: values.number("global_segment_size"),
+            populate: values.flag("populate"),
+            shared_memory: values.flag("shared_memory") && ClientConfig::default().shared_memory,
+        }
+    }
+
+    /// The client under the node.
+    ///
+    /// # Errors
+    /// [`ConfigError`] when the host to advertise cannot be found out.
+    pub(crate) fn client(&self) -> Result<ClientConfig, ConfigError> {
+        let host = self.advertised()?;
+        let name = |host: &str| if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+        let local_hostname = match self.port {
+            0 => name(&host),
+            port => format!("{}:{port}", name(&host)),
+        };
+        Ok(ClientConfig {
+            local_hostname,
+            metadata_server: self.metadata_server.clone(),
+            global_segment_size: self.segment_bytes,
+            local_buffer_size: 0,
+            protocol: self.protocol.clone(),
+            master_address: self.master_address.clone(),
+            listen_host: Some(self.listen_host.clone()),
+            listen_port: self.port,
+            data_port: self.data_port,
+            shared_memory: self.shared_memory,
+            populate_segment: self.populate,
+            ..ClientConfig::default()
+        })
+    }
+
+    fn advertised(&self) -> Result<String, ConfigError> {
+        if !self.advertise_host.is_empty() {
+            return Ok(self.advertise_host.clone());
+        }
+        match self.listen_host.parse::<IpAddr>() {
+            Ok(any) if any.is_unspecified() => self.towards_the_master(any),
+            _ => Ok(self.listen_host.clone()),
+        }
+    }
+
+    /// A datagram socket that is connected, and sends nothing, knows the address it would send from.
+    fn towards_the_master(&self, any: IpAddr) -> Result<String, ConfigError> {
+        let find = || {
+            let socket = UdpSocket::bind((any, 0))?;
+            let master = self.master_address.to_socket_addrs()?.find(|to| to.is_ipv4() == any.is_ipv4());
+            socket.connect(master.ok_or_else(|| std::io::Error::other("it has no address of this kind"))?)?;
+            Ok(socket.local_addr()?.ip().to_string())
+        };
+        find().map_err(|source| ConfigError::NoRoute { master: self.master_address.clone(), source })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use yb_settings::{Arguments, parse_arguments};
+
+    fn config(arguments: &[&str]) -> NodeConfig {
+        let arguments: Vec<String> = arguments.iter().map(|&a| a.to_owned()).collect();
+        let Ok(Arguments::Run(given)) = parse_arguments(&crate::NODE, &arguments, &|_| None) else {
+            panic!("{arguments:?}")
+        };
+        NodeConfig::from_values(&crate::NODE.resolve(given, &|_| None).unwrap())
+    }
+
+    #[test]
+    fn defaults_are_the_peers() {
+        let config = config(&[]);
+        assert_eq!((config.port, config.segment_bytes), (50052, 4 << 30));
+        assert_eq!(config.listen_host, "0.0.0.0");
+        assert_eq!(config.master_address, "127.0.0.1:50051");
+    }
+
+    #[test]
+    fn a_node_that_listens_everywhere_names_the_address_towards_the_master() {
+        let client = config(&["--port=1234"]).client().unwrap();
+        assert_eq!(client.local_hostname, "127.0.0.1:1234");
+        assert_eq!(client.listen_host.as_deref(), Some("0.0.0.0"));
+        let named = config(&["--host=0.0.0.0", "--advertise_host=node7", "--port=0"]).client().unwrap();
+        assert_eq!(named.local_hostname, "node7");
+    }
+
+    #[test]
+    fn features_of_the_daemon_are_refused_by_name() {
+        let given = |text: &str| match parse_arguments(&crate::NODE, &[text.to_owned()], &|_| None) {
+            Ok(Arguments::Run(given)) => crate::NODE.resolve(given, &|_| None).map(|_| ()),
+            Ok(_) => Ok(()),
+            Err(error) => Err(error),
+        };
+        assert!(given("--enable_offload=true").unwrap_err().to_string().contains("disk"));
+        assert!(given("--threads=4").unwrap_err().to_string().contains("threads"));
+        assert!(given("--global_segment_sise=1GB").unwrap_err().to_string().contains("global_segment_size"));
+        assert!(given("--global_segment_size=1000").is_err());
+    }
+}

@@ -1,0 +1,86 @@
+//! The process: arguments in, exit code out.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use tracing_subscriber::filter::LevelFilter;
+use yb_settings::{Arguments, Values, help_plain, parse_arguments};
+
+use crate::{NODE, Node, NodeConfig};
+
+/// Exit code of a process that was called wrongly.
+const USAGE: u8 = 2;
+
+/// Runs a node until SIGTERM, SIGINT or SIGHUP. `program` is the name to show; `arguments` do not contain it.
+///
+/// Exit codes: 0 after a signal, 1 when the node could not start, 2 for wrong arguments.
+pub fn run(program: &str, arguments: &[String]) -> ExitCode {
+    let environment = |name: &str| std::env::var(name).ok();
+    let values = match parse_arguments(&NODE, arguments, &environment) {
+        Ok(Arguments::Help(style)) => {
+            println!("{program}: lends memory to the pool\n\n{}", help_plain(&NODE, &style));
+            return ExitCode::SUCCESS;
+        }
+        Ok(Arguments::Version) => {
+            println!("{program} {}", env!("CARGO_PKG_VERSION"));
+            return ExitCode::SUCCESS;
+        }
+        Ok(Arguments::Run(given)) => NODE.resolve(given, &environment),
+        Err(error) => Err(error),
+    };
+    match values {
+        Ok(values) => serve(program, &values),
+        Err(error) => {
+            eprintln!("{program}: {error}");
+            ExitCode::from(USAGE)
+        }
+    }
+}
+
+fn serve(program: &str, values: &Values) -> ExitCode {
+    start_logging(values);
+    // Before the node joins, so that no signal can leave it mounted.
+    let mut signals = match Signals::new([SIGTERM, SIGINT, SIGHUP]) {
+        Ok(signals) => signals,
+        Err(error) => {
+            eprintln!("{program}: cannot catch signals: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let node = match Node::start(&NodeConfig::from_values(values)) {
+        Ok(node) => node,
+        Err(error) => {
+            eprintln!("{program}: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let ready = format!(
+        "{program} ready: segment {} of {} bytes at {}, master {}",
+        node.name(),
+        node.lent_bytes(),
+        node.endpoint(),
+        values.text("master_server_address")
+    );
+    tracing::info!("{ready}");
+    // Whoever reads the line may have gone; the node serves on.
+    let _ = writeln!(std::io::stdout(), "{ready}").and_then(|()| std::io::stdout().flush());
+    let signal = signals.forever().next();
+    tracing::info!(?signal, "leaving the pool");
+    node.stop();
+    ExitCode::SUCCESS
+}
+
+fn start_logging(values: &Values) {
+    let level = match (values.signed("v"), values.number("minloglevel")) {
+        (2.., _) => LevelFilter::TRACE,
+        (1, _) => LevelFilter::DEBUG,
+        (_, 0) => LevelFilter::INFO,
+        (_, 1) => LevelFilter::WARN,
+        (_, 2) => LevelFilter::ERROR,
+        _ => LevelFilter::OFF,
+    };
+    // A command that embeds the node may have set logging up already.
+    let _ = tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_ansi(false).try_init();
+}

@@ -1,0 +1,87 @@
+//! The settings of a node: the flags of the peer's `mooncake_client` as far as they make sense for a node, and our own.
+//!
+//! Names and defaults: `mooncake_client --help` of 0.3.13. Those that belong to features of the daemon which a node does
+//! not have are refused when set.
+
+use yb_settings::{Kind, Setting, Table, Unit};
+
+const DAEMON: &str = "serving other processes as their client";
+const OFFLOAD: &str = "offload to the node's disk";
+const HTTP: &str = "the HTTP server of a client";
+
+/// Every setting of `yuebing node`.
+pub static NODE: Table = Table {
+    program: "yuebing node",
+    groups: &[
+        (
+            "Addresses",
+            &[
+                Setting::peer("master_server_address", Kind::Text, "127.0.0.1:50051", "The master, host:port.")
+                    .unit(Unit::Address)
+                    .env("MOONCAKE_MASTER"),
+                Setting::peer("host", Kind::Text, "0.0.0.0", "Address to listen on, and the name of the node unless advertise_host gives another.")
+                    .unit(Unit::Address),
+                Setting::peer("port", Kind::U32, "50052", "Port of the handshake, and of the node's name. 0 takes any free one.")
+                    .port(),
+                Setting::ours("advertise_host", Kind::Text, "", "Host that others are told to connect to. Empty takes host; if that is 0.0.0.0, the address from which this machine reaches the master.")
+                    .unit(Unit::Address),
+                Setting::ours("data_port", Kind::U32, "0", "Port for the bytes. 0 takes any free one.").port(),
+                Setting::peer("metadata_server", Kind::Text, "P2PHANDSHAKE", "P2PHANDSHAKE: nodes tell each other what they have. Anything else is refused.")
+                    .env("MOONCAKE_TE_META_DATA_SERVER"),
+            ],
+        ),
+        (
+            "Memory",
+            &[
+                Setting::peer("global_segment_size", Kind::Bytes, "4GiB", "Memory to lend.")
+                    .unit(Unit::Bytes)
+                    .range(16 << 20, 1 << 50)
+                    .env("MOONCAKE_GLOBAL_SEGMENT_SIZE"),
+                Setting::ours("populate", Kind::Bool, "false", "Touch every page at start: slower to start, no page faults later."),
+                Setting::peer("local_buffer_size", Kind::Bytes, "0", "Staging memory of a client.")
+                    .unit(Unit::Bytes)
+                    .no_effect("a node reads and writes nothing itself"),
+                Setting::ours("shared_memory", Kind::Bool, "true", "Let other processes of this host map the memory (YB_SHM=0 in the environment says no)."),
+            ],
+        ),
+        (
+            "Transport",
+            &[
+                Setting::peer("protocol", Kind::Text, "tcp", "tcp: shared memory on one host, TCP between hosts. Anything else is refused.")
+                    .env("MOONCAKE_PROTOCOL"),
+                Setting::peer("device_names", Kind::Text, "", "Network devices, comma separated.")
+                    .no_effect("tcp needs none"),
+            ],
+        ),
+        (
+            "Daemon features of the peer",
+            &[
+                Setting::peer("threads", Kind::U32, "1", "RPC threads for other processes.").not_built(DAEMON),
+                Setting::peer("tenant_id", Kind::Text, "default", "Whose keys.")
+                    .no_effect("a node has no keys of its own"),
+                Setting::peer("enable_offload", Kind::Bool, "false", "Offload to disk.").not_built(OFFLOAD),
+                Setting::peer("start_offload_rpc_server", Kind::Bool, "true", "Serve offloaded objects.")
+                    .no_effect("it only acts with enable_offload"),
+                Setting::peer("enable_http_server", Kind::Bool, "false", "Serve health and metrics.").not_built(HTTP),
+                Setting::peer("http_port", Kind::U32, "9300", "Its port.").port().no_effect("it only acts with enable_http_server"),
+            ],
+        ),
+        (
+            "Logging",
+            &[
+                Setting::peer("v", Kind::I32, "0", "Verbosity: 1 adds debug lines, 2 adds traces.").range(-10, 100),
+                Setting::peer("minloglevel", Kind::I32, "0", "Lowest level logged: 0 info, 1 warning, 2 error, 3 nothing.")
+                    .range(0, 3),
+                Setting::peer("logtostderr", Kind::Bool, "false", "Log to standard error.")
+                    .no_effect("logs always go to standard error"),
+                Setting::peer("alsologtostderr", Kind::Bool, "false", "Log to standard error too.")
+                    .no_effect("logs always go to standard error"),
+                Setting::peer("stderrthreshold", Kind::I32, "2", "Lowest level copied to standard error.")
+                    .no_effect("logs always go to standard error"),
+                Setting::peer("log_dir", Kind::Text, "", "Directory of log files.")
+                    .unit(Unit::Path)
+                    .not_built("log files (redirect standard error)"),
+            ],
+        ),
+    ],
+};

@@ -1,2 +1,6 @@
-//! Load generators for any master and store of this wire.
+//! Load generators for any master and store of this wire, and what the machine itself can do.
 #![forbid(unsafe_code)]
+
+pub mod memcpy;
+pub mod process;
+pub mod store;

@@ -13,6 +13,7 @@
 
 pub mod content;
 pub mod generate;
+mod latency;
 mod pace;
 mod pool;
 mod report;
@@ -20,8 +21,9 @@ mod runner;
 pub mod stat;
 pub mod trace;
 
+pub use latency::{Latencies, LatencySummary};
 pub use pace::{ParseSpeedError, Speed};
 pub use pool::{Pool, PoolError, ReadOutcome, WriteOutcome};
-pub use report::{LatencySummary, Report};
+pub use report::Report;
 pub use runner::{Progress, ReplayError, ReplayOptions, Stop, replay};
 pub use trace::{Request, TraceError, TraceReader};

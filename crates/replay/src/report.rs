@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use hdrhistogram::Histogram;
 use serde::Serialize;
 
+use crate::latency::{Latencies, LatencySummary};
 use crate::pool::PoolError;
 use crate::stat::{TraceStat, ratio};
 
@@ -74,65 +74,6 @@ impl Report {
     /// True if all bytes were right and every call was answered.
     pub fn is_clean(&self) -> bool {
         self.wrong_bytes == 0 && self.wrong_blocks == 0 && self.failures == 0
-    }
-}
-
-/// Percentiles of one kind of call, in microseconds; all 0 if there was none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct LatencySummary {
-    /// Calls.
-    pub calls: u64,
-    /// Mean.
-    pub mean_us: f64,
-    /// Half of the calls were not slower.
-    pub p50_us: f64,
-    /// 90 of 100.
-    pub p90_us: f64,
-    /// 99 of 100.
-    pub p99_us: f64,
-    /// The slowest.
-    pub max_us: f64,
-}
-
-/// Latencies of one kind of call.
-#[derive(Clone, Debug)]
-pub(crate) struct Latencies {
-    histogram: Histogram<u64>,
-    total: Duration,
-}
-
-impl Latencies {
-    fn new() -> Self {
-        #[expect(clippy::expect_used, reason = "the arguments are constants that the crate documents as valid")]
-        let histogram = Histogram::new_with_max(3_600_000_000_000, 3).expect("an hour with three digits");
-        Latencies { histogram, total: Duration::ZERO }
-    }
-
-    pub(crate) fn record(&mut self, took: Duration) {
-        self.histogram.saturating_record(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
-        self.total += took;
-    }
-
-    fn merge(&mut self, other: &Latencies) {
-        // Both have the same bounds, so nothing can be out of range.
-        self.histogram.add(&other.histogram).unwrap_or_default();
-        self.total += other.total;
-    }
-
-    fn summary(&self) -> LatencySummary {
-        let us = |ns: u64| ns as f64 / 1000.0;
-        let at = |percentile| us(self.histogram.value_at_percentile(percentile));
-        if self.histogram.is_empty() {
-            return LatencySummary::default();
-        }
-        LatencySummary {
-            calls: self.histogram.len(),
-            mean_us: self.histogram.mean() / 1000.0,
-            p50_us: at(50.0),
-            p90_us: at(90.0),
-            p99_us: at(99.0),
-            max_us: us(self.histogram.max()),
-        }
     }
 }
 
@@ -229,8 +170,8 @@ impl Tally {
             stored_bytes,
             read_gb_per_second: gb_per_second(read_bytes, run.took),
             stored_gb_per_second: gb_per_second(stored_bytes, run.took),
-            get_call_gb_per_second: gb_per_second(read_bytes, self.get.total),
-            put_call_gb_per_second: gb_per_second(stored_bytes, self.put.total),
+            get_call_gb_per_second: gb_per_second(read_bytes, self.get.total()),
+            put_call_gb_per_second: gb_per_second(stored_bytes, self.put.total()),
             lookup: self.lookup.summary(),
             get: self.get.summary(),
             put: self.put.summary(),

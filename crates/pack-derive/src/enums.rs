@@ -97,13 +97,16 @@ fn pack_impl(
             fn describe(_: ::yb_pack::Version, out: &mut ::std::string::String) {
                 out.push_str(#enum_name);
             }
+            #[inline]
             fn levels(version: ::yb_pack::Version) -> ::yb_pack::Levels {
                 ::yb_pack::Levels::NONE #(#levels)*
             }
+            #[inline]
             fn write(&self, w: &mut ::yb_pack::Writer<'_>) {
                 let version = w.version();
                 match self { #(#writes)* }
             }
+            #[inline]
             fn write_compat(&self, w: &mut ::yb_pack::Writer<'_>, level: u8) {
                 match self { #(#compats)* }
             }
@@ -133,6 +136,7 @@ fn unpack_impl(input: &DeriveInput, alternatives: &[Alternative<'_>]) -> syn::Re
     Ok(quote! {
         #[automatically_derived]
         #head {
+            #[inline]
             fn read(r: &mut ::yb_pack::Reader<#lifetime>) -> ::core::result::Result<Self, ::yb_pack::DecodeError> {
                 let version = r.version();
                 let _ = version;
@@ -142,6 +146,7 @@ fn unpack_impl(input: &DeriveInput, alternatives: &[Alternative<'_>]) -> syn::Re
                 let _ = left;
                 Err(::yb_pack::DecodeError::NoSuchAlternative { variant: #enum_name, index })
             }
+            #[inline]
             fn read_compat(
                 &mut self,
                 r: &mut ::yb_pack::Reader<#lifetime>,

@@ -173,6 +173,7 @@ fn pack_impl(shape: &Shape<'_>, items: &[Item<'_>], compatible: &[&Item<'_>]) ->
         TokenStream::new()
     } else {
         quote! {
+            #[inline]
             fn write_compat(&self, w: &mut ::yb_pack::Writer<'_>, level: u8) {
                 let version = w.version();
                 let _ = (version, level);
@@ -195,10 +196,12 @@ fn pack_impl(shape: &Shape<'_>, items: &[Item<'_>], compatible: &[&Item<'_>]) ->
                 let _ = version;
                 #describe
             }
+            #[inline]
             fn levels(version: ::yb_pack::Version) -> ::yb_pack::Levels {
                 let _ = version;
                 ::yb_pack::Levels::NONE #(.or(#levels))*
             }
+            #[inline]
             fn write(&self, w: &mut ::yb_pack::Writer<'_>) {
                 let version = w.version();
                 let _ = version;
@@ -257,11 +260,13 @@ fn unpack_impl(input: &DeriveInput, items: &[Item<'_>], plain: &[&Item<'_>]) -> 
     Ok(quote! {
         #[automatically_derived]
         #head {
+            #[inline]
             fn read(r: &mut ::yb_pack::Reader<#lifetime>) -> ::core::result::Result<Self, ::yb_pack::DecodeError> {
                 let version = r.version();
                 let _ = version;
                 Ok(Self { #(#fields),* })
             }
+            #[inline]
             fn read_compat(
                 &mut self,
                 r: &mut ::yb_pack::Reader<#lifetime>,
@@ -313,6 +318,7 @@ fn memory_copied(input: &DeriveInput, container: &ContainerAttrs, items: &[Item<
             fn describe(_: ::yb_pack::Version, out: &mut ::std::string::String) {
                 out.push_str(#name);
             }
+            #[inline]
             fn write(&self, w: &mut ::yb_pack::Writer<'_>) {
                 let mut at = 0usize;
                 #(
@@ -326,6 +332,7 @@ fn memory_copied(input: &DeriveInput, container: &ContainerAttrs, items: &[Item<
         }
         #[automatically_derived]
         #unpack {
+            #[inline]
             fn read(r: &mut ::yb_pack::Reader<#lifetime>) -> ::core::result::Result<Self, ::yb_pack::DecodeError> {
                 let from = r.position();
                 let value = Self { #(#members: {

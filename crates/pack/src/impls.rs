@@ -12,14 +12,17 @@ macro_rules! number {
             fn describe(_: Version, out: &mut String) {
                 out.push_str($name);
             }
+            #[inline]
             fn write(&self, w: &mut Writer<'_>) {
                 w.bytes(&self.to_le_bytes());
             }
         }
         impl<'a> Unpack<'a> for $ty {
+            #[inline]
             fn read(r: &mut Reader<'a>) -> Result<Self, DecodeError> {
                 Ok(<$ty>::from_le_bytes(r.array()?))
             }
+            #[inline]
             fn skip_sequence(r: &mut Reader<'a>, count: usize) -> Result<(), DecodeError> {
                 r.take(count.saturating_mul(size_of::<$ty>())).map(|_| ())
             }
@@ -52,6 +55,7 @@ impl Pack for u8 {
     fn describe(_: Version, out: &mut String) {
         out.push_str("u8");
     }
+    #[inline]
     fn write(&self, w: &mut Writer<'_>) {
         w.byte(*self);
     }
@@ -62,6 +66,7 @@ impl Pack for u8 {
     fn describe_sequence(_: Version, out: &mut String) {
         out.push_str("string");
     }
+    #[inline]
     fn write_sequence(items: &[u8], w: &mut Writer<'_>) {
         w.bytes(items);
     }
@@ -69,12 +74,15 @@ impl Pack for u8 {
 
 impl<'a> Unpack<'a> for u8 {
     const COUNTED: bool = false;
+    #[inline]
     fn read(r: &mut Reader<'a>) -> Result<Self, DecodeError> {
         r.byte()
     }
+    #[inline]
     fn read_sequence(r: &mut Reader<'a>, count: usize) -> Result<Vec<u8>, DecodeError> {
         Ok(r.take(count)?.to_vec())
     }
+    #[inline]
     fn skip_sequence(r: &mut Reader<'a>, count: usize) -> Result<(), DecodeError> {
         r.take(count).map(|_| ())
     }
@@ -93,12 +101,14 @@ impl Pack for bool {
     fn describe(_: Version, out: &mut String) {
         out.push_str("bool");
     }
+    #[inline]
     fn write(&self, w: &mut Writer<'_>) {
         w.byte(u8::from(*self));
     }
 }
 
 impl<'a> Unpack<'a> for bool {
+    #[inline]
     fn read(r: &mut Reader<'a>) -> Result<Self, DecodeError> {
         Ok(r.byte()? != 0)
     }
@@ -112,6 +122,7 @@ impl Pack for () {
     fn describe(_: Version, out: &mut String) {
         out.push_str("void");
     }
+    #[inline]
     fn write(&self, _: &mut Writer<'_>) {}
 }
 
@@ -129,6 +140,7 @@ impl Pack for str {
     fn describe(version: Version, out: &mut String) {
         u8::describe_sequence(version, out);
     }
+    #[inline]
     fn write(&self, w: &mut Writer<'_>) {
         w.size(self.len());
         w.bytes(self.as_bytes());
@@ -143,12 +155,14 @@ impl Pack for String {
     fn describe(version: Version, out: &mut String) {
         str::describe(version, out);
     }
+    #[inline]
     fn write(&self, w: &mut Writer<'_>) {
         self.as_str().write(w);
     }
 }
 
 impl<'a> Unpack<'a> for &'a str {
+    #[inline]
     fn read(r: &mut Reader<'a>) -> Result<Self, DecodeError> {
         let at = r.position();
         std::str::from_utf8(r.string()?).map_err(|_| DecodeError::NotUtf8 { at })
@@ -156,12 +170,14 @@ impl<'a> Unpack<'a> for &'a str {
 }
 
 impl<'a> Unpack<'a> for String {
+    #[inline]
     fn read(r: &mut Reader<'a>) -> Result<Self, DecodeError> {
         <&str>::read(r).map(str::to_owned)
     }
 }
 
 impl<'a> Unpack<'a> for &'a [u8] {
+    #[inline]
     fn read(r: &mut Reader<'a>) -> Result<Self, DecodeError> {
         r.string()
     }
@@ -175,12 +191,15 @@ impl<T: Pack + ?Sized> Pack for &T {
     fn describe(version: Version, out: &mut String) {
         T::describe(version, out);
     }
+    #[inline]
     fn levels(version: Version) -> Levels {
         T::levels(version)
     }
+    #[inline]
     fn write(&self, w: &mut Writer<'_>) {
         T::write(self, w);
     }
+    #[inline]
     fn write_compat(&self, w: &mut Writer<'_>, level: u8) {
         T::write_compat(self, w, level);
     }
@@ -194,13 +213,16 @@ impl<T: Pack> Pack for [T] {
     fn describe(version: Version, out: &mut String) {
         T::describe_sequence(version, out);
     }
+    #[inline]
     fn levels(version: Version) -> Levels {
         T::levels(version)
     }
+    #[inline]
     fn write(&self, w: &mut Writer<'_>) {
         w.size(self.len());
         T::write_sequence(self, w);
     }
+    #[inline]
     fn write_compat(&self, w: &mut Writer<'_>, level: u8) {
         if T::levels(w.version()).contains(level) {
             for item in self {
@@ -218,18 +240,22 @@ impl<T: Pack> Pack for Vec<T> {
     fn describe(version: Version, out: &mut String) {
         <[T]>::describe(version, out);
     }
+    #[inline]
     fn levels(version: Version) -> Levels {
         T::levels(version)
     }
+    #[inline]
     fn write(&self, w: &mut Writer<'_>) {
         self.as_slice().write(w);
     }
+    #[inline]
     fn write_compat(&self, w: &mut Writer<'_>, level: u8) {
         self.as_slice().write_compat(w, level);
     }
 }
 
 impl<'a, T: Unpack<'a>> Unpack<'a> for Vec<T> {
+    #[inline]
     fn read(r: &mut Reader<'a>) -> Result<Self, DecodeError> {
         let count = if T::COUNTED {
             r.count(T::MIN_BYTES)?
@@ -243,6 +269,7 @@ impl<'a, T: Unpack<'a>> Unpack<'a> for Vec<T> {
         };
         T::read_sequence(r, count)
     }
+    #[inline]
     fn read_compat(&mut self, r: &mut Reader<'a>, level: u8) -> Result<(), DecodeError> {
         if T::levels(r.version()).contains(level) {
             for item in self {
@@ -265,12 +292,14 @@ impl<T: Pack, const N: usize> Pack for [T; N] {
         T::describe(version, out);
         out.push_str(&format!(",{N}>"));
     }
+    #[inline]
     fn write(&self, w: &mut Writer<'_>) {
         T::write_sequence(self, w);
     }
 }
 
 impl<'a, T: Unpack<'a> + Copy + Default, const N: usize> Unpack<'a> for [T; N] {
+    #[inline]
     fn read(r: &mut Reader<'a>) -> Result<Self, DecodeError> {
         let mut items = [T::default(); N];
         for item in &mut items {
@@ -296,15 +325,18 @@ impl<T: Pack> Pack for Option<T> {
         T::describe(version, out);
         out.push('>');
     }
+    #[inline]
     fn levels(version: Version) -> Levels {
         T::levels(version)
     }
+    #[inline]
     fn write(&self, w: &mut Writer<'_>) {
         w.byte(u8::from(self.is_some()));
         if let Some(value) = self {
             value.write(w);
         }
     }
+    #[inline]
     fn write_compat(&self, w: &mut Writer<'_>, level: u8) {
         if let Some(value) = self {
             value.write_compat(w, level);
@@ -313,9 +345,11 @@ impl<T: Pack> Pack for Option<T> {
 }
 
 impl<'a, T: Unpack<'a>> Unpack<'a> for Option<T> {
+    #[inline]
     fn read(r: &mut Reader<'a>) -> Result<Self, DecodeError> {
         if r.byte()? == 0 { Ok(None) } else { T::read(r).map(Some) }
     }
+    #[inline]
     fn read_compat(&mut self, r: &mut Reader<'a>, level: u8) -> Result<(), DecodeError> {
         self.as_mut().map_or(Ok(()), |value| value.read_compat(r, level))
     }
@@ -336,9 +370,11 @@ impl<T: Pack, E: Pack> Pack for Result<T, E> {
         E::describe(version, out);
         out.push('>');
     }
+    #[inline]
     fn levels(version: Version) -> Levels {
         T::levels(version).or(E::levels(version))
     }
+    #[inline]
     fn write(&self, w: &mut Writer<'_>) {
         w.byte(u8::from(self.is_ok()));
         match self {
@@ -346,6 +382,7 @@ impl<T: Pack, E: Pack> Pack for Result<T, E> {
             Err(error) => error.write(w),
         }
     }
+    #[inline]
     fn write_compat(&self, w: &mut Writer<'_>, level: u8) {
         match self {
             Ok(value) => value.write_compat(w, level),
@@ -355,9 +392,11 @@ impl<T: Pack, E: Pack> Pack for Result<T, E> {
 }
 
 impl<'a, T: Unpack<'a>, E: Unpack<'a>> Unpack<'a> for Result<T, E> {
+    #[inline]
     fn read(r: &mut Reader<'a>) -> Result<Self, DecodeError> {
         Ok(if r.byte()? == 0 { Err(E::read(r)?) } else { Ok(T::read(r)?) })
     }
+    #[inline]
     fn read_compat(&mut self, r: &mut Reader<'a>, level: u8) -> Result<(), DecodeError> {
         match self {
             Ok(value) => value.read_compat(r, level),
@@ -382,13 +421,16 @@ impl<A: Pack, B: Pack> Pack for (A, B) {
         B::describe(version, out);
         out.push('>');
     }
+    #[inline]
     fn levels(version: Version) -> Levels {
         A::levels(version).or(B::levels(version))
     }
+    #[inline]
     fn write(&self, w: &mut Writer<'_>) {
         self.0.write(w);
         self.1.write(w);
     }
+    #[inline]
     fn write_compat(&self, w: &mut Writer<'_>, level: u8) {
         self.0.write_compat(w, level);
         self.1.write_compat(w, level);
@@ -396,9 +438,11 @@ impl<A: Pack, B: Pack> Pack for (A, B) {
 }
 
 impl<'a, A: Unpack<'a>, B: Unpack<'a>> Unpack<'a> for (A, B) {
+    #[inline]
     fn read(r: &mut Reader<'a>) -> Result<Self, DecodeError> {
         Ok((A::read(r)?, B::read(r)?))
     }
+    #[inline]
     fn read_compat(&mut self, r: &mut Reader<'a>, level: u8) -> Result<(), DecodeError> {
         self.0.read_compat(r, level)?;
         self.1.read_compat(r, level)
@@ -429,21 +473,26 @@ impl<K: Pack, V: Pack> Pack for PackMap<K, V> {
         V::describe(version, out);
         out.push('>');
     }
+    #[inline]
     fn levels(version: Version) -> Levels {
         K::levels(version).or(V::levels(version))
     }
+    #[inline]
     fn write(&self, w: &mut Writer<'_>) {
         self.0.write(w);
     }
+    #[inline]
     fn write_compat(&self, w: &mut Writer<'_>, level: u8) {
         self.0.write_compat(w, level);
     }
 }
 
 impl<'a, K: Unpack<'a>, V: Unpack<'a>> Unpack<'a> for PackMap<K, V> {
+    #[inline]
     fn read(r: &mut Reader<'a>) -> Result<Self, DecodeError> {
         Vec::read(r).map(PackMap)
     }
+    #[inline]
     fn read_compat(&mut self, r: &mut Reader<'a>, level: u8) -> Result<(), DecodeError> {
         self.0.read_compat(r, level)
     }
@@ -464,12 +513,14 @@ macro_rules! bytes_with_literal {
             fn describe(_: Version, out: &mut String) {
                 out.push_str($text);
             }
+            #[inline]
             fn write(&self, w: &mut Writer<'_>) {
                 self.0.write(w);
             }
         }
 
         impl<'a> Unpack<'a> for $name<'a> {
+            #[inline]
             fn read(r: &mut Reader<'a>) -> Result<Self, DecodeError> {
                 r.string().map($name)
             }

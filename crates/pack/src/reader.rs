@@ -86,6 +86,7 @@ pub struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// A reader over `buf`, from its start.
+    #[inline]
     pub fn new(buf: &'a [u8], version: Version, width: SizeWidth, limits: Limits) -> Self {
         Reader { buf, pos: 0, version, width, limits, elements: 0, compat_end: 0 }
     }
@@ -100,21 +101,25 @@ impl<'a> Reader<'a> {
     }
 
     /// Generation to decode for.
+    #[inline]
     pub fn version(&self) -> Version {
         self.version
     }
 
     /// Bytes of every size field.
+    #[inline]
     pub fn width(&self) -> SizeWidth {
         self.width
     }
 
     /// Position in the body.
+    #[inline]
     pub fn position(&self) -> usize {
         self.pos
     }
 
     /// Bytes left.
+    #[inline]
     pub fn remaining(&self) -> usize {
         self.buf.len() - self.pos
     }
@@ -128,6 +133,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// When fewer are left.
+    #[inline]
     pub fn take(&mut self, n: usize) -> Result<&'a [u8], DecodeError> {
         match self.buf.get(self.pos..).and_then(|rest| rest.get(..n)) {
             Some(bytes) => {
@@ -142,6 +148,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// When fewer are left.
+    #[inline]
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
         match self.buf.get(self.pos..).and_then(|rest| rest.first_chunk::<N>()) {
             Some(bytes) => {
@@ -156,6 +163,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// At the end.
+    #[inline]
     pub fn byte(&mut self) -> Result<u8, DecodeError> {
         Ok(self.array::<1>()?[0])
     }
@@ -164,6 +172,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// When it is cut short.
+    #[inline]
     pub fn size(&mut self) -> Result<u64, DecodeError> {
         Ok(match self.width {
             SizeWidth::One => u64::from(self.byte()?),
@@ -177,6 +186,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// When they are cut short.
+    #[inline]
     pub fn string(&mut self) -> Result<&'a [u8], DecodeError> {
         let len = self.size()?;
         let len = usize::try_from(len).unwrap_or(usize::MAX);
@@ -187,6 +197,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// When so many cannot follow, or the message holds more elements than allowed.
+    #[inline]
     pub fn count(&mut self, min_bytes: usize) -> Result<usize, DecodeError> {
         let count = self.size()?;
         let remaining = self.remaining();

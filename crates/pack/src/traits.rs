@@ -11,22 +11,26 @@ impl Levels {
     pub const NONE: Levels = Levels(0);
 
     /// One level, 0 to 31.
+    #[inline]
     pub const fn one(level: u8) -> Levels {
         Levels(1 << (level & 31))
     }
 
     /// Levels of either.
     #[must_use]
+    #[inline]
     pub const fn or(self, other: Levels) -> Levels {
         Levels(self.0 | other.0)
     }
 
     /// True without any.
+    #[inline]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
     /// True if `level` is one of them.
+    #[inline]
     pub const fn contains(self, level: u8) -> bool {
         self.0 & Levels::one(level).0 != 0
     }

@@ -27,6 +27,7 @@ impl SizeWidth {
     }
 
     /// Bytes of a size field.
+    #[inline]
     pub fn bytes(self) -> usize {
         1 << self.selector()
     }
@@ -93,10 +94,12 @@ pub struct Writer<'o> {
 
 impl<'o> Writer<'o> {
     /// A writer that appends to `out`.
+    #[inline]
     pub fn new(out: &'o mut Vec<u8>, version: Version, width: SizeWidth) -> Self {
         Writer { out, version, width, longest: 0, marks: None, failure: None }
     }
 
+    #[inline]
     pub(crate) fn with_marks(
         out: &'o mut Vec<u8>,
         version: Version,
@@ -107,15 +110,18 @@ impl<'o> Writer<'o> {
     }
 
     /// Generation to encode for.
+    #[inline]
     pub fn version(&self) -> Version {
         self.version
     }
 
     /// The largest count written.
+    #[inline]
     pub fn longest(&self) -> u64 {
         self.longest
     }
 
+    #[inline]
     pub(crate) fn failure(self) -> Option<EncodeError> {
         self.failure
     }
@@ -131,16 +137,19 @@ impl<'o> Writer<'o> {
     }
 
     /// Appends one byte.
+    #[inline]
     pub fn byte(&mut self, byte: u8) {
         self.out.push(byte);
     }
 
     /// Appends `n` zero bytes.
+    #[inline]
     pub fn zeros(&mut self, n: usize) {
         self.out.resize(self.out.len() + n, 0);
     }
 
     /// Appends a size field.
+    #[inline]
     pub fn size(&mut self, count: usize) {
         let count = count as u64;
         self.longest = self.longest.max(count);

@@ -112,9 +112,11 @@ impl Catalog {
         let entry = &state.slab[slot];
         then(match ObjectView::readable(entry, &table) {
             Some(view) => Ok((entry, view)),
-            // Readable once, but its segments are gone and the sweep has not come by yet.
-            None if entry.is_finished() => Err(ErrorCode::OBJECT_NOT_FOUND),
-            None => Err(ErrorCode::REPLICA_IS_NOT_READY),
+            None if !entry.is_finished() && ObjectView::whole(entry, &table).replicas().next().is_some() => {
+                Err(ErrorCode::REPLICA_IS_NOT_READY)
+            }
+            // Its segments are gone, and the sweep has not come by yet.
+            None => Err(ErrorCode::OBJECT_NOT_FOUND),
         })
     }
 

@@ -17,6 +17,7 @@ use crate::effects::{Effects, PutRefusal};
 use crate::entry::{Replica, Replicas, flag};
 use crate::key::KeyHash;
 use crate::placement::{PlacementView, Random};
+use crate::reclaim::MakeRoom;
 use crate::segments::SegmentTable;
 use crate::shard::{ShardState, SoftPin};
 use crate::view::ObjectView;
@@ -119,7 +120,7 @@ impl Catalog {
         item: &Item<'_>,
         sink: &mut dyn FnMut(Result<ObjectView<'_>, PutRefusal>),
     ) {
-        let mut evicted = false;
+        let mut tries = MakeRoom::default();
         loop {
             let mut state = self.shards[item.hash.shard].state.write();
             match self.start_locked(batch, item, &mut state) {
@@ -127,13 +128,12 @@ impl Catalog {
                     let table = self.segments.load();
                     return sink(Ok(ObjectView::whole(&state.slab[slot], &table)));
                 }
-                Err(PutRefusal::NoSpace) if !evicted && self.settings.inline_eviction_budget > 0 => {
-                    drop(state);
-                    evicted = true;
-                    self.make_room(ByteLen(item.size), batch.call.caller.now);
-                }
                 Err(refusal) => {
                     drop(state);
+                    let now = batch.call.caller.now;
+                    if refusal == PutRefusal::NoSpace && self.make_room(&mut tries, ByteLen(item.size), now) {
+                        continue;
+                    }
                     self.count_refusal(refusal);
                     return sink(Err(refusal));
                 }

@@ -37,6 +37,16 @@ pub struct Reclaimed {
     pub exhausted: bool,
 }
 
+/// A put that finds no space evicts its own size this many times: what comes free is not always in one piece.
+const EVICTIONS_PER_PUT: u32 = 4;
+
+/// What was done so far to make room for one object.
+#[derive(Debug, Default)]
+pub(crate) struct MakeRoom {
+    released: bool,
+    evictions: u32,
+}
+
 /// How many objects of one shard are looked at under one lock.
 const STEPS_PER_LOCK: u32 = 16;
 
@@ -83,11 +93,17 @@ impl Catalog {
         done
     }
 
-    /// Makes room for one object that found none.
-    pub(crate) fn make_room(&self, size: ByteLen, now: MonotonicTime) {
-        self.release_withheld(now, u64::MAX);
-        let goal = EvictionGoal { target: size, at_least: size };
-        self.evict(&goal, self.settings.inline_eviction_budget, now);
+    /// Does the next thing that may make room for an object that found none; `false` when there is nothing left to do.
+    pub(crate) fn make_room(&self, tries: &mut MakeRoom, size: ByteLen, now: MonotonicTime) -> bool {
+        if !std::mem::replace(&mut tries.released, true) && self.release_withheld(now, u64::MAX) > 0 {
+            return true;
+        }
+        let budget = self.settings.inline_eviction_budget;
+        if tries.evictions == EVICTIONS_PER_PUT || budget == 0 {
+            return false;
+        }
+        tries.evictions += 1;
+        self.evict(&EvictionGoal { target: size, at_least: size }, budget, now).bytes.0 > 0
     }
 
     fn evict_pass(

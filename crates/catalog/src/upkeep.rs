@@ -66,13 +66,13 @@ impl Catalog {
         !chores.sweeps.is_empty() || !chores.dead_writers.is_empty()
     }
 
-    /// Frees withheld extents whose time has come.
-    pub(crate) fn release_withheld(&self, now: MonotonicTime, limit: u64) {
+    /// Frees withheld extents whose time has come, at most `limit` a segment; answers how many.
+    pub(crate) fn release_withheld(&self, now: MonotonicTime, limit: u64) -> u64 {
         let table = self.segments.load();
-        for segment in table.iter().filter(|segment| segment.is_live()) {
-            let released = segment.release_due(now, limit);
-            self.counters.add(|c| &c.released, released);
-        }
+        let live = table.iter().filter(|segment| segment.is_live());
+        let released = live.map(|segment| segment.release_due(now, limit)).sum();
+        self.counters.add(|c| &c.released, released);
+        released
     }
 
     /// Discards puts older than the release timeout, in some shards.

@@ -1,5 +1,6 @@
 //! PutStart, PutEnd, PutRevoke: the tables of answers, and what becomes of the space.
 #![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
 

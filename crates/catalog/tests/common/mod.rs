@@ -1,5 +1,5 @@
 //! A small pool for tests, with short calls.
-#![allow(dead_code, reason = "every test file uses its own part")]
+#![allow(dead_code, clippy::unwrap_used, reason = "every test file uses its own part; a test may panic")]
 
 use std::time::Duration;
 

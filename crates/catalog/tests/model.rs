@@ -1,0 +1,291 @@
+//! The catalog against a small model: every answer of a long random run, and above all that no address is given out
+//! while somebody may still read or write there.
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::*;
+use yb_catalog::*;
+use yb_types::*;
+
+const STEPS: u32 = if cfg!(debug_assertions) { 100_000 } else { 1_000_000 };
+const KEYS: u64 = 40;
+const WRITERS: u64 = 3;
+const SEGMENT_BYTES: u64 = 64 << 10;
+
+#[derive(Clone, Debug)]
+enum State {
+    Unfinished { started: MonotonicTime },
+    Readable { lease: MonotonicTime },
+}
+
+#[derive(Clone, Debug)]
+struct Object {
+    writer: u64,
+    hard_pin: bool,
+    state: State,
+    found: Found,
+}
+
+/// A range that somebody may touch until then.
+#[derive(Clone, Debug)]
+struct Touched {
+    segment: String,
+    from: u64,
+    to: u64,
+    until: MonotonicTime,
+    generation: Generation,
+    for_writer: bool,
+}
+
+struct Model {
+    pool: Pool,
+    objects: BTreeMap<String, Object>,
+    touched: Vec<Touched>,
+    /// Id of the segment that now bears each name, and whether it is mounted.
+    segments: Vec<(u64, &'static str, bool)>,
+    next_segment: u64,
+    random: u64,
+}
+
+impl Model {
+    fn new(seed: u64) -> Self {
+        let segments = vec![(1, "a", true), (2, "b", true), (3, "c", true)];
+        let named: Vec<(&str, u64)> = segments.iter().map(|(_, name, _)| (*name, SEGMENT_BYTES)).collect();
+        let pool = Pool::with(CatalogSettings { hash_seed: seed, ..CatalogSettings::default() }, &named);
+        Model { pool, objects: BTreeMap::new(), touched: Vec::new(), segments, next_segment: 4, random: seed }
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.random >> 33) % bound
+    }
+
+    fn ranges(found: &Found) -> impl Iterator<Item = (String, u64, u64)> + '_ {
+        let len = found.size.max(1).next_multiple_of(64);
+        found.replicas.iter().map(move |(name, address, _)| (name.clone(), *address, address + len))
+    }
+
+    fn touch(&mut self, found: &Found, until: MonotonicTime, for_writer: bool) {
+        for (segment, from, to) in Self::ranges(found) {
+            self.touched.push(Touched { segment, from, to, until, generation: found.generation, for_writer });
+        }
+    }
+
+    /// A fresh put must stay clear of everything that is stored or touched.
+    fn assert_clear(&self, key: &str, found: &Found) {
+        let now = self.pool.now;
+        for (segment, from, to) in Self::ranges(found) {
+            let hit = |s: &str, f: u64, t: u64| s == segment && f < to && from < t;
+            for touched in &self.touched {
+                let live = touched.until > now;
+                assert!(!live || !hit(&touched.segment, touched.from, touched.to), "{key} at {from:#x}: {touched:?}");
+            }
+            for (other, object) in &self.objects {
+                for (s, f, t) in Self::ranges(&object.found) {
+                    assert!(other == key || !hit(&s, f, t), "{key} lies over {other}");
+                }
+            }
+        }
+    }
+
+    /// Objects that eviction took: only such as it may take.
+    fn reconcile(&mut self) {
+        let now = self.pool.now;
+        let gone: Vec<String> = self
+            .objects
+            .keys()
+            .filter(|key| self.pool.peek(key) == Err(ErrorCode::OBJECT_NOT_FOUND))
+            .cloned()
+            .collect();
+        for key in gone {
+            let object = self.objects.remove(&key).unwrap();
+            match object.state {
+                State::Readable { lease } => assert!(lease <= now && !object.hard_pin, "{key} was protected"),
+                State::Unfinished { .. } => panic!("{key} was evicted while being written"),
+            }
+        }
+    }
+
+    fn start(&mut self, key: &str) {
+        let writer = self.below(WRITERS);
+        let size = [64, 100, 1000, 4096, 20_000][self.below(5) as usize];
+        self.pool.config.replica_num = 1 + self.below(3);
+        self.pool.config.with_hard_pin = self.below(40) == 0;
+        let hard_pin = self.pool.config.with_hard_pin;
+        let before = self.objects.get(key).cloned();
+        let now = self.pool.now;
+        let answer = self.pool.start(writer, key, size);
+        match (before.as_ref().map(|object| &object.state), answer) {
+            (Some(State::Readable { .. }), answer) => assert_eq!(answer, Err(PutRefusal::Exists)),
+            (Some(State::Unfinished { started, .. }), Err(PutRefusal::Busy)) => assert!(*started + 30 * SECOND >= now),
+            (before, Ok(found)) => {
+                if let Some(State::Unfinished { started, .. }) = before {
+                    assert!(*started + 30 * SECOND < now, "{key} was taken too early");
+                    self.give_up_write(key);
+                }
+                self.reconcile();
+                self.assert_clear(key, &found);
+                assert!(found.replicas.len() <= 3 && !found.replicas.is_empty());
+                self.touch(&found, MonotonicTime(u64::MAX), true);
+                let state = State::Unfinished { started: now };
+                self.objects.insert(key.into(), Object { writer, hard_pin, state, found });
+            }
+            (before, Err(PutRefusal::NoSpace | PutRefusal::NoSegment)) => {
+                // The old write had to go before the lack of space was known.
+                if let Some(State::Unfinished { started, .. }) = before {
+                    assert!(*started + 30 * SECOND < now);
+                    self.give_up_write(key);
+                }
+                self.reconcile();
+            }
+            (before, answer) => panic!("put of {key} in {before:?}: {answer:?}"),
+        }
+    }
+
+    /// The model's side of a write that ends without success.
+    fn give_up_write(&mut self, key: &str) {
+        let object = self.objects.remove(key).unwrap();
+        let State::Unfinished { started, .. } = object.state else { panic!("{key} is no write") };
+        for touched in self.touched.iter_mut().filter(|t| t.for_writer && t.generation == object.found.generation) {
+            touched.until = started + 600 * SECOND;
+        }
+    }
+
+    fn end(&mut self, key: &str, revoke: bool) {
+        let stranger = self.below(5) == 0;
+        let writer = self.objects.get(key).map_or(0, |object| object.writer);
+        let caller = if stranger { self.below(WRITERS) } else { writer };
+        let now = self.pool.now;
+        let answer = if revoke { self.pool.revoke(caller, key) } else { self.pool.end(caller, key) };
+        let Some(object) = self.objects.get_mut(key) else {
+            return assert_eq!(answer, Err(ErrorCode::OBJECT_NOT_FOUND));
+        };
+        match object.state {
+            _ if object.writer != caller => assert_eq!(answer, Err(ErrorCode::ILLEGAL_CLIENT)),
+            State::Readable { .. } => {
+                assert_eq!(answer, if revoke { Err(ErrorCode::INVALID_WRITE) } else { Ok(()) });
+            }
+            State::Unfinished { .. } if revoke => {
+                assert_eq!(answer, Ok(()));
+                self.give_up_write(key);
+            }
+            State::Unfinished { .. } => {
+                assert_eq!(answer, Ok(()));
+                object.state = State::Readable { lease: now };
+                let generation = object.found.generation;
+                self.touched.retain(|t| !(t.for_writer && t.generation == generation));
+            }
+        }
+    }
+
+    fn get(&mut self, key: &str) {
+        let until = self.pool.now + 10 * SECOND;
+        let answer = self.pool.get(key);
+        match self.objects.get_mut(key).map(|object| (&mut object.state, &object.found)) {
+            None => assert_eq!(answer, Err(ErrorCode::OBJECT_NOT_FOUND)),
+            Some((State::Unfinished { .. }, _)) => assert_eq!(answer, Err(ErrorCode::REPLICA_IS_NOT_READY)),
+            Some((State::Readable { lease, .. }, found)) => {
+                *lease = (*lease).max(until);
+                let answer = answer.unwrap();
+                assert_eq!((answer.generation, answer.size), (found.generation, found.size));
+                let addresses = |found: &Found| found.replicas.iter().map(|r| r.1).collect::<Vec<u64>>();
+                assert_eq!(addresses(&answer), addresses(found));
+                self.touch(&answer, until, false);
+            }
+        }
+    }
+
+    fn remove(&mut self, key: &str) {
+        let force = Force::from(self.below(2) == 0);
+        let answer = self.pool.remove(key, force);
+        match self.objects.get(key).map(|object| &object.state) {
+            None => assert_eq!(answer, Err(ErrorCode::OBJECT_NOT_FOUND)),
+            Some(State::Unfinished { .. }) => assert_eq!(answer, Err(ErrorCode::REPLICA_IS_NOT_READY)),
+            Some(State::Readable { lease, .. }) if force == Force::No && *lease > self.pool.now => {
+                assert_eq!(answer, Err(ErrorCode::OBJECT_HAS_LEASE));
+            }
+            Some(State::Readable { .. }) => {
+                assert_eq!(answer, Ok(()));
+                self.objects.remove(key);
+            }
+        }
+    }
+
+    fn confirm(&mut self) {
+        let Some(asked) = self.pool.effects.quiesce.pop() else { return };
+        if self.pool.catalog.confirm_quiesced(asked.segment, asked.address, asked.generation) {
+            let same = |t: &Touched| t.for_writer && t.generation == asked.generation && t.from == asked.address;
+            assert!(self.touched.iter().any(same));
+            self.touched.retain(|t| !same(t));
+        }
+    }
+
+    fn swap_segment(&mut self) {
+        let at = self.below(3) as usize;
+        let (number, name, mounted) = self.segments[at];
+        if mounted {
+            let id = SegmentId(Uuid { first: number, second: 2 });
+            self.pool.catalog.unmount(id, client(99 + at as u64 + 1), self.pool.now, &mut self.pool.effects).unwrap();
+            self.touched.retain(|touched| touched.segment != name);
+            for object in self.objects.values_mut() {
+                object.found.replicas.retain(|replica| replica.0 != name);
+            }
+            self.objects.retain(|_, object| !object.found.replicas.is_empty());
+            self.segments[at].2 = false;
+        } else {
+            let number = self.next_segment;
+            self.next_segment += 1;
+            self.pool.mount(segment(number, name, SEGMENT_BYTES), 99 + at as u64 + 1).unwrap();
+            self.segments[at] = (number, name, true);
+        }
+    }
+
+    fn time_passes(&mut self) {
+        let by = [1, 5, 31, 601][[0, 0, 0, 0, 1, 1, 1, 2, 2, 3][self.below(10) as usize]];
+        self.pool.advance(by * SECOND);
+        self.pool.upkeep();
+        let now = self.pool.now;
+        let reaped =
+            |object: &Object| matches!(object.state, State::Unfinished { started, .. } if started + 600 * SECOND < now);
+        let reaped: Vec<String> =
+            self.objects.iter().filter(|(_, object)| reaped(object)).map(|(key, _)| key.clone()).collect();
+        for key in reaped {
+            self.give_up_write(&key);
+        }
+        self.touched.retain(|touched| touched.until > now);
+    }
+
+    fn step(&mut self) {
+        let key = format!("key-{}", self.below(KEYS));
+        match self.below(1000) {
+            0..300 => self.start(&key),
+            300..600 => self.end(&key, false),
+            600..640 => self.end(&key, true),
+            640..800 => self.get(&key),
+            800..900 => self.remove(&key),
+            900..950 => self.confirm(),
+            950..995 => self.time_passes(),
+            _ => self.swap_segment(),
+        }
+    }
+}
+
+#[test]
+fn every_answer_of_a_long_run_is_the_models() {
+    for seed in 1..=4 {
+        let mut model = Model::new(seed);
+        for step in 0..STEPS / 4 {
+            model.step();
+            if step % 500 == 0 {
+                model.pool.catalog.assert_consistent();
+            }
+        }
+        let stats = model.pool.catalog.stats();
+        assert!(stats.evicted_keys > 50 && stats.quiesced > 20 && stats.lease_deferred > 20, "{stats:?}");
+        assert!(stats.released > stats.quiesced && stats.lost_keys > 10, "{stats:?}");
+    }
+}

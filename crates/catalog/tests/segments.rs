@@ -1,0 +1,264 @@
+//! Mounts, clients, placement.
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+
+use std::collections::BTreeSet;
+
+use common::*;
+use yb_catalog::*;
+use yb_types::*;
+
+const MIB: u64 = 1 << 20;
+
+fn unmount(pool: &mut Pool, number: u64, owner: u64) -> Result<(), ErrorCode> {
+    let id = SegmentId(Uuid { first: number, second: 2 });
+    pool.catalog.unmount(id, client(owner), pool.now, &mut pool.effects)
+}
+
+fn remount(pool: &mut Pool, segments: Vec<Segment>, owner: u64) -> Result<(), MountRefusal> {
+    pool.catalog.remount(segments, client(owner), pool.now, &mut pool.effects)
+}
+
+#[test]
+fn mount_answers() {
+    let mut pool = Pool::new(CatalogSettings::default());
+    let good = segment(1, "a", MIB);
+    let id = good.id;
+    assert_eq!(pool.mount(Segment { base: 0, ..good.clone() }, 1), Err(MountRefusal::EmptyRange(id)));
+    assert_eq!(pool.mount(Segment { size: 0, ..good.clone() }, 1), Err(MountRefusal::EmptyRange(id)));
+    assert_eq!(pool.mount(Segment { size: u64::MAX, ..good.clone() }, 1), Err(MountRefusal::RangeTooLong(id)));
+    assert_eq!(pool.catalog.stats().segments, 0);
+    assert_eq!(pool.mount(good.clone(), 1), Ok(()));
+    assert_eq!(pool.mount(good.clone(), 1), Ok(()), "again: fine");
+    let overlapping = Segment { id: SegmentId(Uuid { first: 9, second: 9 }), base: good.base + 5, ..good.clone() };
+    assert!(matches!(pool.mount(overlapping, 1), Err(MountRefusal::Overlap(..))));
+    let stats = pool.catalog.stats();
+    assert_eq!((stats.segments, stats.capacity_bytes, stats.clients), (1, MIB, 1));
+    assert_eq!(pool.catalog.segment_status(id), Some(SegmentStatus::OK));
+    assert_eq!(pool.catalog.segment_status_by_name("a"), Some(SegmentStatus::OK));
+    assert_eq!(pool.catalog.segment_status_by_name("b"), None);
+}
+
+#[test]
+fn a_client_is_good_after_mount_or_remount() {
+    let mut pool = Pool::new(CatalogSettings::default());
+    assert_eq!(pool.catalog.ping(client(1), pool.now), Ok(ClientStatus::NEED_REMOUNT));
+    assert_eq!(pool.catalog.ping(client(1), pool.now), Ok(ClientStatus::NEED_REMOUNT));
+    remount(&mut pool, Vec::new(), 1).unwrap();
+    assert_eq!(pool.catalog.ping(client(1), pool.now), Ok(ClientStatus::OK));
+    pool.mount(segment(2, "b", MIB), 2).unwrap();
+    assert_eq!(pool.catalog.ping(client(2), pool.now), Ok(ClientStatus::OK));
+    assert_eq!(pool.catalog.clients().len(), 2);
+}
+
+#[test]
+fn too_many_clients_are_refused() {
+    let pool = Pool::new(CatalogSettings { clients_max: 1, ..CatalogSettings::default() });
+    pool.catalog.ping(client(1), pool.now).unwrap();
+    assert_eq!(pool.catalog.ping(client(2), pool.now), Err(ErrorCode::INTERNAL_ERROR));
+    assert!(pool.catalog.ping(client(1), pool.now).is_ok());
+}
+
+#[test]
+fn a_remount_must_describe_what_is_mounted_and_is_all_or_nothing() {
+    let mut pool = Pool::with_segment(MIB);
+    pool.put("key", 10);
+    let same = segment(1, "a", MIB);
+    let new = segment(2, "b", MIB);
+    assert_eq!(remount(&mut pool, vec![new.clone(), same.clone()], 5), Err(MountRefusal::Different(same.id)));
+    let other = Segment { size: 2 * MIB, ..same.clone() };
+    assert_eq!(remount(&mut pool, vec![new.clone(), other], 100), Err(MountRefusal::Different(same.id)));
+    assert_eq!(pool.catalog.stats().segments, 1);
+    remount(&mut pool, vec![new, same], 100).unwrap();
+    assert_eq!(pool.catalog.stats().segments, 2);
+    assert!(pool.get("key").is_ok(), "a remount loses nothing");
+}
+
+#[test]
+fn an_unmounted_segment_is_gone_at_once_and_forgotten_in_steps() {
+    let mut pool = Pool::with(CatalogSettings::default(), &[("a", MIB), ("b", MIB)]);
+    pool.config.replica_num = 2;
+    pool.put("both", 100);
+    pool.config.replica_num = 1;
+    pool.config.preferred_segments = vec!["a".into()];
+    for at in 0..2000 {
+        pool.put(&format!("a-{at}"), 100);
+    }
+    pool.start(1, "unfinished", 100).unwrap();
+    assert_eq!(unmount(&mut pool, 1, 101), Err(ErrorCode::INVALID_PARAMS), "only its owner may");
+    unmount(&mut pool, 1, 100).unwrap();
+    unmount(&mut pool, 1, 100).unwrap();
+    assert_eq!(pool.effects.segments_gone.len(), 1);
+    assert_eq!(pool.get("a-7"), Err(ErrorCode::OBJECT_NOT_FOUND));
+    assert_eq!(pool.get("both").unwrap().replicas.len(), 1);
+    assert_eq!(pool.end(1, "unfinished"), Err(ErrorCode::OBJECT_NOT_FOUND));
+    assert_eq!(pool.catalog.stats().capacity_bytes, MIB);
+    pool.config.preferred_segments.clear();
+    assert_eq!(pool.put("a-7", 100).replicas[0].0, "b", "a lost key can be written again");
+
+    let before = pool.catalog.stats().keys;
+    assert!(pool.catalog.upkeep(1, pool.now, &mut pool.effects));
+    let after = pool.catalog.stats().keys;
+    assert!(before - after <= 256 && after < before, "one step forgets a little: {before} -> {after}");
+    pool.upkeep();
+    assert_eq!(pool.catalog.stats().keys, 2);
+    assert_eq!(pool.catalog.segments().len(), 1);
+    pool.catalog.assert_consistent();
+    pool.mount(segment(3, "c", MIB), 102).unwrap();
+    assert_eq!(pool.get("both").unwrap().replicas[0].0, "b");
+}
+
+#[test]
+fn a_silent_client_loses_its_segments_and_its_unfinished_puts() {
+    let mut pool = Pool::with(CatalogSettings::default(), &[("a", MIB), ("b", MIB)]);
+    pool.config.preferred_segments = vec!["a".into()];
+    pool.put("on-a", 100);
+    pool.config.preferred_segments = vec!["b".into()];
+    pool.put("on-b", 100);
+    pool.start(100, "begun-by-a", 100).unwrap();
+    for _ in 0..11 {
+        pool.advance(SECOND);
+        pool.catalog.ping(client(101), pool.now).unwrap();
+        pool.catalog.expire_clients(pool.now, &mut pool.effects);
+    }
+    assert_eq!(pool.effects.clients_gone, [client(100)]);
+    assert_eq!(pool.effects.segments_gone[0].cause, UnmountCause::ClientExpired);
+    pool.upkeep();
+    assert_eq!(pool.get("on-a"), Err(ErrorCode::OBJECT_NOT_FOUND));
+    assert!(pool.get("on-b").is_ok());
+    assert_eq!(pool.effects.quiesce.len(), 1, "the dead writer's space waits");
+    assert!(pool.start(2, "begun-by-a", 100).is_ok(), "its key is free");
+    assert_eq!(pool.catalog.ping(client(100), pool.now), Ok(ClientStatus::NEED_REMOUNT));
+    pool.catalog.assert_consistent();
+}
+
+#[test]
+fn a_master_that_was_held_up_expires_nobody() {
+    let mut pool = Pool::with_segment(MIB);
+    pool.catalog.expire_clients(pool.now, &mut pool.effects);
+    pool.advance(60 * SECOND);
+    pool.catalog.expire_clients(pool.now, &mut pool.effects);
+    assert!(pool.effects.is_empty());
+    for _ in 0..11 {
+        pool.advance(SECOND);
+        pool.catalog.expire_clients(pool.now, &mut pool.effects);
+    }
+    assert_eq!(pool.effects.clients_gone.len(), 1);
+}
+
+#[test]
+fn memory_that_comes_back_after_expiry_rests_for_one_lease() {
+    let mut pool = Pool::with_segment(MIB);
+    pool.put("key", 100);
+    pool.catalog.expire_clients(pool.now, &mut pool.effects);
+    for _ in 0..11 {
+        pool.advance(SECOND);
+        pool.catalog.expire_clients(pool.now, &mut pool.effects);
+    }
+    remount(&mut pool, vec![segment(1, "a", MIB)], 100).unwrap();
+    assert_eq!(pool.start(1, "new", 100), Err(PutRefusal::NoSpace));
+    pool.upkeep();
+    pool.advance(10 * SECOND);
+    assert!(pool.start(1, "new", 100).is_ok());
+    pool.catalog.assert_consistent();
+}
+
+#[test]
+fn a_new_process_with_the_same_memory_replaces_the_old_one() {
+    let mut pool = Pool::with_segment(MIB);
+    pool.put("key", 100);
+    let restarted = Segment { id: SegmentId(Uuid { first: 50, second: 50 }), ..segment(1, "a", MIB) };
+    pool.mount(restarted, 200).unwrap();
+    assert_eq!(pool.effects.segments_gone[0].cause, UnmountCause::Replaced);
+    assert_eq!(pool.get("key"), Err(ErrorCode::OBJECT_NOT_FOUND));
+    assert_eq!(pool.catalog.stats().capacity_bytes, MIB);
+}
+
+#[test]
+fn replicas_lie_in_segments_of_different_names_and_fewer_is_a_partial_success() {
+    let mut pool = Pool::with(CatalogSettings::default(), &[("a", MIB), ("b", MIB), ("a", MIB)]);
+    pool.config.replica_num = 3;
+    let found = pool.put("key", 100);
+    let names: BTreeSet<&str> = found.replicas.iter().map(|r| r.0.as_str()).collect();
+    assert_eq!((found.replicas.len(), names.len()), (2, 2));
+    assert_eq!(pool.catalog.stats().partial_allocations, 1);
+    pool.config.replica_num = u64::MAX;
+    assert_eq!(pool.put("more", 100).replicas.len(), 2);
+    pool.catalog.assert_consistent();
+    assert_eq!(pool.remove("key", Force::No), Ok(()));
+    pool.catalog.assert_consistent();
+}
+
+#[test]
+fn preferred_segments_are_tried_first_and_in_order() {
+    let mut pool = Pool::with(CatalogSettings::default(), &[("a", MIB), ("b", MIB), ("c", MIB)]);
+    pool.config.preferred_segments = vec!["nowhere".into(), "c".into(), "a".into()];
+    for at in 0..10 {
+        assert_eq!(pool.put(&format!("key-{at}"), 100).replicas[0].0, "c");
+    }
+    pool.config.replica_num = 2;
+    let names = pool.put("two", 100).replicas.into_iter().map(|r| r.0).collect::<Vec<_>>();
+    assert_eq!(names, ["c", "a"]);
+    pool.config.replica_num = 1;
+    pool.config.preferred_segment = "b".into();
+    assert_eq!(pool.put("one", 100).replicas[0].0, "b", "the single form replaces the list");
+    pool.config.preferred_segment = String::new();
+    assert_eq!(pool.put("large", MIB - 2048).replicas[0].0, "c");
+    assert_eq!(pool.put("next", MIB - 2048).replicas[0].0, "a", "full ones are passed over");
+}
+
+#[test]
+fn a_batch_for_one_node_goes_to_one_segment() {
+    let names: Vec<String> = (0..16).map(|at| format!("s{at:02}")).collect();
+    let segments: Vec<(&str, u64)> = names.iter().map(|name| (name.as_str(), MIB)).collect();
+    let mut pool = Pool::with(CatalogSettings::default(), &segments);
+    pool.config.prefer_alloc_in_same_node = true;
+    let keys: Vec<String> = (0..20).map(|at| format!("key-{at}")).collect();
+    let items: Vec<(&str, u64)> = keys.iter().map(|key| (key.as_str(), 100)).collect();
+    let answers = pool.start_many(1, &items);
+    let used: BTreeSet<String> = answers.into_iter().map(|answer| answer.unwrap().replicas[0].0.clone()).collect();
+    assert_eq!(used.len(), 1);
+
+    let on_host = Segment { host_id: "host-9".into(), ..segment(40, "near", MIB) };
+    pool.mount(on_host, 140).unwrap();
+    pool.config.host_id = "host-9".into();
+    assert_eq!(pool.start(1, "local", 100).unwrap().replicas[0].0, "near");
+}
+
+#[test]
+fn random_placement_reaches_every_segment() {
+    let names: Vec<String> = (0..8).map(|at| format!("s{at}")).collect();
+    let segments: Vec<(&str, u64)> = names.iter().map(|name| (name.as_str(), MIB)).collect();
+    let mut pool = Pool::with(CatalogSettings::default(), &segments);
+    let used: BTreeSet<String> = (0..200).map(|at| pool.put(&format!("key-{at}"), 100).replicas[0].0.clone()).collect();
+    assert_eq!(used.len(), 8);
+}
+
+#[test]
+fn a_put_finds_the_only_segment_with_room_among_many() {
+    let names: Vec<String> = (0..300).map(|at| format!("s{at}")).collect();
+    let segments: Vec<(&str, u64)> = names.iter().map(|name| (name.as_str(), 4096)).collect();
+    let mut pool = Pool::with(CatalogSettings::default(), &segments);
+    for at in 0..300 {
+        pool.start(1, &format!("key-{at}"), 4096).unwrap();
+    }
+    assert_eq!(pool.used(), 300 * 4096);
+}
+
+#[test]
+fn free_ratio_first_evens_out() {
+    let settings =
+        CatalogSettings { allocation_strategy: AllocationStrategy::FreeRatioFirst, ..CatalogSettings::default() };
+    let mut pool = Pool::with(settings, &[("small", MIB), ("large", 3 * MIB), ("full", MIB)]);
+    pool.config.preferred_segment = "full".into();
+    pool.put("filler", MIB / 2);
+    pool.config.preferred_segment = String::new();
+    for at in 0..400 {
+        pool.put(&format!("key-{at}"), 4096);
+    }
+    let used: Vec<f64> = pool.catalog.segments().iter().map(|s| s.used().0 as f64 / s.capacity().0 as f64).collect();
+    assert!((used[0] - used[1]).abs() < 0.02, "{used:?}");
+    assert_eq!(used[2], 0.5, "the fuller one is left alone");
+}

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use smallvec::smallvec;
-use yb_transfer::{ForeignMemory, LocalBuffer};
+use yb_transfer::{ForeignMemory, LocalBuffer, MemorySegment};
 use yb_types::{ClientId, ReplicaDescriptor, ReplicateConfig};
 
 use crate::asynchronous::AsyncClient;
@@ -283,6 +283,15 @@ impl Client {
     /// [`Error::Invalid`] when it is no range or overlaps registered memory.
     pub fn register_buffer(&self, memory: ForeignMemory) -> Result<()> {
         self.0.register(memory)
+    }
+
+    /// Makes registered memory of `len` bytes, whose address is then good for calls of this client.
+    /// It stays until [`Client::unregister_buffer`] and until the last owner lets go.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when the system has no memory for it.
+    pub fn allocate_buffer(&self, len: u64) -> Result<Arc<MemorySegment>> {
+        self.0.allocate(len)
     }
 
     /// Ends the registration that starts at `address`. When this succeeds no call uses the memory any more.

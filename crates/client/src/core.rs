@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use yb_env::Clock;
-use yb_transfer::{ForeignMemory, LocalBuffer, RegistryError};
+use yb_transfer::{Access, ForeignMemory, LocalBuffer, MemorySegment, RegistryError, SegmentOptions};
 use yb_types::{ClientId, MonotonicTime};
 
 use crate::counters::Counters;
@@ -62,8 +62,16 @@ impl Core {
         if self.is_closed() {
             return Err(Error::Closed);
         }
-        let registered = self.engine.register_memory(memory, yb_transfer::Access::Local);
+        let registered = self.engine.register_memory(memory, Access::Local);
         registered.map_err(|error| Error::invalid(error.to_string()))
+    }
+
+    pub(crate) fn allocate(&self, len: u64) -> Result<Arc<MemorySegment>> {
+        if self.is_closed() {
+            return Err(Error::Closed);
+        }
+        let made = self.engine.allocate(len, SegmentOptions::default(), Access::Local);
+        made.map_err(|error| Error::invalid(format!("{len} bytes of registered memory: {error}")))
     }
 
     /// Waits for the calls that use the memory, but no longer than a call may take.

@@ -31,4 +31,4 @@ pub use error::{Error, MasterFailure, Result, TransferFailure};
 pub use executor::Pending;
 pub use memory::{GetItem, MemoryRange, Parts, PutItem};
 pub use ops::{Duplicates, Lookup, PutOutcome};
-pub use yb_transfer::{ForeignMemory, LocalBuffer};
+pub use yb_transfer::{ForeignMemory, LocalBuffer, MemorySegment};

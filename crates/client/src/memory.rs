@@ -1,7 +1,7 @@
 //! The caller's memory in a call: parts that together hold one object.
 
 use smallvec::{SmallVec, smallvec};
-use yb_transfer::{LocalBuffer, Span};
+use yb_transfer::{LocalBuffer, MemorySegment, Span};
 
 use crate::{Error, Result};
 
@@ -12,6 +12,18 @@ pub struct MemoryRange {
     pub address: u64,
     /// Bytes.
     pub len: u64,
+}
+
+impl MemoryRange {
+    /// All of a segment.
+    pub fn of(segment: &MemorySegment) -> Self {
+        MemoryRange { address: segment.address(), len: segment.len() }
+    }
+
+    /// The part `offset..offset+len`, for what it is worth: whether it is registered is checked when it is used.
+    pub fn part(self, offset: u64, len: u64) -> Self {
+        MemoryRange { address: self.address.wrapping_add(offset), len }
+    }
 }
 
 /// Parts of the caller's memory, in the order of the object's bytes.

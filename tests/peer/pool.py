@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from processes import Driver, Process, free_port, http_get, listens, wait_until
-from venvs import REPO, Installation, PeerMissing, peer
+from venvs import Installation, PeerMissing, peer
 
 OURS = "ours"
 MIB = 1 << 20
@@ -24,18 +24,17 @@ def installation(kind: str) -> Installation:
 def _ours() -> Installation:
     python = os.environ.get("YB_OURS_PYTHON")
     if not python:
-        raise PeerMissing("our package is not installed (tests/peer/run.sh builds and installs it)")
+        raise PeerMissing("our package is not installed (scripts/test_python.sh does it)")
     return Installation(OURS, Path(python))
 
 
-def our_binary() -> Path:
-    """The `yuebing` program under test."""
+def our_program(name: str) -> Path:
+    """The command `name` of ours: `YB_BINARY`, which answers to every name, or the launcher in our package."""
     named = os.environ.get("YB_BINARY")
-    places = [Path(named)] if named else [REPO / "target" / kind / "yuebing" for kind in ("debug", "release")]
-    for place in places:
-        if place.exists():
-            return place
-    raise PeerMissing(f"our program is not built (cargo build -p yb-cli): {places[0]}")
+    program = Path(named) if named else installation(OURS).program(name)
+    if not program.exists():
+        raise PeerMissing(f"our program is not there: {program}")
+    return program
 
 
 class Pool:
@@ -108,7 +107,7 @@ class Pool:
 
     def _program(self, kind: str, name: str, args: list[str]) -> Process:
         if kind == OURS:
-            started = Process(f"{name}-{kind}", [str(our_binary()), *args], dict(os.environ), argv0=name)
+            started = Process(f"{name}-{kind}", [str(our_program(name)), *args], dict(os.environ), argv0=name)
         else:
             place = installation(kind)
             started = Process(f"{name}-{kind}", [str(place.program(name)), *args], place.environment())

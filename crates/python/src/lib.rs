@@ -1,1 +1,34 @@
 //! The Python extension module `mooncake._native`.
+//!
+//! The problem: consumers call the peer's package with bare addresses, from many threads, and know its answers by
+//! number. This crate is the edge between the interpreter and the client: it converts arguments, releases the
+//! interpreter, and turns errors into the peer's numbers. What needs no native code is in `python/mooncake`.
+//!
+//! Invariants: no call crashes the process, whether the store is set up or not; the interpreter is never held while a
+//! call waits; null addresses and ranges over the end of registered memory are refused.
+
+mod convert;
+mod descriptors;
+mod enums;
+mod handle;
+mod live;
+mod logs;
+mod memory;
+mod regions;
+mod replicate_config;
+mod setup;
+mod store;
+
+#[pyo3::pymodule]
+mod _native {
+    #[pymodule_export]
+    use super::descriptors::{Descriptor, DiskDescriptor, MemoryDescriptor, ReplicaDescriptor};
+    #[pymodule_export]
+    use super::enums::{ObjectDataType, ReplicaStatus, SoftPinAction, TaskStatus, TaskType};
+    #[pymodule_export]
+    use super::handle::BufferHandle;
+    #[pymodule_export]
+    use super::replicate_config::ReplicateConfig;
+    #[pymodule_export]
+    use super::store::Store;
+}

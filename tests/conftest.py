@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parent / "peer"))
 
-from pool import Pool, installation, our_binary  # noqa: E402
+from pool import Pool, installation, our_program  # noqa: E402
 from venvs import PeerMissing  # noqa: E402
 
 
@@ -18,7 +18,7 @@ def need(*kinds: str, program: bool = False) -> None:
         for kind in kinds:
             installation(kind)
         if program:
-            our_binary()
+            our_program("mooncake_master")
     except PeerMissing as missing:
         line = f"proof with the peer not run: {missing}"
         if os.environ.get("CI") == "true":

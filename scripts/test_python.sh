@@ -1,14 +1,14 @@
 #!/bin/sh
-# Runs the Python tests: the package's own (tests/python) and the proofs with the peer (tests/peer).
+# Runs Python tests against the package in dist/: its own (tests/python) and the proofs with the peer (tests/peer).
 #
-#   tests/peer/run.sh [pytest arguments]      default: both folders
+#   scripts/test_python.sh [pytest arguments]      default: both folders
 #
 # YB_PEER_VENVS=DIR    reuse DIR/v0.3.13.post1, DIR/v0.3.12, DIR/v0.3.14 instead of installing the peer's wheels
-# YB_OURS_PYTHON=PATH  a Python that already has our package (else it is built and installed below target/peer)
-# YB_BINARY=PATH       the yuebing program under test (else target/debug, target/release)
-# CI=true              a proof that cannot run is a failure, not a skip
+# YB_OURS_PYTHON=PATH  a Python that already has our package (else the wheel in dist/ is installed below target/peer)
+# YB_BINARY=PATH       the yuebing program under test (else the one in our package)
+# CI=true              a test that cannot run is a failure, not a skip
 set -eu
-cd "$(dirname "$0")/../.."
+cd "$(dirname "$0")/.."
 work=target/peer
 mkdir -p "$work"
 
@@ -27,10 +27,10 @@ if [ ! -x "$work/runner/bin/pytest" ]; then
 fi
 
 if [ -z "${YB_OURS_PYTHON:-}" ]; then
-    scripts/build_wheel.sh --dev "$work/dist" || { echo "our wheel does not build"; exit 1; }
+    ls dist/yuebing-*.whl >/dev/null 2>&1 || { echo "no wheel in dist/: make wheel first"; exit 1; }
     [ -x "$work/ours/bin/python" ] || "$python" -m venv --clear "$work/ours"
     "$work/ours/bin/python" -m pip install -q --disable-pip-version-check --no-index --no-deps --force-reinstall \
-        "$work"/dist/yuebing-*.whl
+        dist/yuebing-*.whl
     YB_OURS_PYTHON=$PWD/$work/ours/bin/python
     export YB_OURS_PYTHON
 fi

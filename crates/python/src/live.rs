@@ -1,0 +1,227 @@
+//! The operations of a store that is set up, in the peer's numbers.
+//!
+//! Nothing here knows Python: the caller has released the interpreter and hands over plain memory.
+
+use std::borrow::Cow;
+
+use parking_lot::{Mutex, RwLock};
+use smallvec::smallvec;
+use yb_client::{Client, Duplicates, Error, GetItem, Parts, PutItem};
+use yb_transfer::{ForeignMemory, LocalBuffer};
+use yb_types::{ErrorCode, ReplicateConfig};
+
+use crate::regions::Regions;
+
+/// What every argument that cannot work answers.
+pub(crate) const INVALID: i64 = ErrorCode::INVALID_PARAMS.0 as i64;
+
+/// The last failure in words, for `last_error()`.
+#[derive(Debug, Default)]
+pub(crate) struct LastError(Mutex<String>);
+
+impl LastError {
+    /// Keeps the words.
+    pub(crate) fn set(&self, text: impl Into<String>) {
+        *self.0.lock() = text.into();
+    }
+
+    /// The words; empty before the first failure.
+    pub(crate) fn get(&self) -> String {
+        self.0.lock().clone()
+    }
+
+    /// Keeps the words and answers the number for an argument that cannot work.
+    pub(crate) fn refuse(&self, text: impl Into<String>) -> i64 {
+        self.set(text);
+        INVALID
+    }
+
+    /// A call's answer as the peer's number.
+    pub(crate) fn number<T>(&self, answer: Result<T, Error>, ok: impl FnOnce(T) -> i64) -> i64 {
+        match answer {
+            Ok(value) => ok(value),
+            Err(error) => {
+                // A miss is an ordinary answer and has to stay cheap.
+                if error != Error::NotFound {
+                    self.set(error.to_string());
+                }
+                i64::from(error.code().0)
+            }
+        }
+    }
+}
+
+/// The memory of one object: ranges that the caller named by address and length.
+pub(crate) type Ranges = Vec<(u64, u64)>;
+
+/// A client and what the Python face keeps beside it.
+pub(crate) struct Live {
+    client: Client,
+    regions: RwLock<Regions>,
+    allow_empty: bool,
+}
+
+impl Live {
+    /// Wraps a client. `allow_empty`: a value of no bytes may be stored.
+    pub(crate) fn new(client: Client, allow_empty: bool) -> Self {
+        Live { client, regions: RwLock::default(), allow_empty }
+    }
+
+    /// The client.
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Whether a value of no bytes may be stored.
+    pub(crate) fn allows_empty(&self) -> bool {
+        self.allow_empty
+    }
+
+    /// Stores values that lie in Rust memory; one number for each.
+    pub(crate) fn put(
+        &self,
+        last: &LastError,
+        items: &[PutItem<'_>],
+        config: &ReplicateConfig,
+        repeated: Duplicates,
+    ) -> Vec<i64> {
+        if config.prefer_alloc_in_same_node {
+            return vec![last.refuse("prefer_alloc_in_same_node works with the multi-buffer calls only"); items.len()];
+        }
+        let answers = self.client.batch_put_items(items, config, repeated);
+        answers.into_iter().map(|answer| last.number(answer, |_| 0)).collect()
+    }
+
+    /// Stores objects from memory named by address. What cannot work is answered without asking the pool.
+    ///
+    /// # Safety
+    /// As [`Live::get_into`].
+    pub(crate) unsafe fn put_from(
+        &self,
+        last: &LastError,
+        keys: &[&[u8]],
+        memory: &[Ranges],
+        config: &ReplicateConfig,
+        repeated: Duplicates,
+    ) -> Vec<i64> {
+        // SAFETY: passed on.
+        let prepared = unsafe { self.prepare(last, keys, memory, !self.allow_empty) };
+        let mut indexes = Vec::with_capacity(keys.len());
+        let mut items = Vec::with_capacity(keys.len());
+        let mut numbers = vec![0; keys.len()];
+        for (index, (key, object)) in keys.iter().zip(&prepared).enumerate() {
+            match object {
+                Ok(parts) => {
+                    indexes.push(index);
+                    items.push(PutItem { key, from: lend(parts) });
+                }
+                Err(number) => numbers[index] = *number,
+            }
+        }
+        let answers = self.client.batch_put_items(&items, &only(config, &indexes, keys.len()), repeated);
+        for (index, answer) in indexes.into_iter().zip(answers) {
+            numbers[index] = last.number(answer, |_| 0);
+        }
+        numbers
+    }
+
+    /// Reads objects into memory named by address; one number for each: bytes, or a code.
+    ///
+    /// # Safety
+    /// Every range must be readable and writable memory until the call returns: the zero-copy methods ask that of
+    /// their callers. Null ranges and those that reach over the end of registered memory are refused.
+    pub(crate) unsafe fn get_into(&self, last: &LastError, keys: &[&[u8]], memory: &[Ranges]) -> Vec<i64> {
+        // SAFETY: passed on.
+        let prepared = unsafe { self.prepare(last, keys, memory, false) };
+        let mut indexes = Vec::with_capacity(keys.len());
+        let mut items = Vec::with_capacity(keys.len());
+        let mut numbers = vec![0; keys.len()];
+        for (index, (key, object)) in keys.iter().zip(&prepared).enumerate() {
+            match object {
+                Ok(parts) => {
+                    indexes.push(index);
+                    items.push(GetItem { key, into: lend(parts) });
+                }
+                Err(number) => numbers[index] = *number,
+            }
+        }
+        for (index, answer) in indexes.into_iter().zip(self.client.batch_get_items(items)) {
+            let answer = if keys[index].is_empty() { Err(Error::NotFound) } else { answer };
+            numbers[index] = last.number(answer, |bytes| bytes as i64);
+        }
+        numbers
+    }
+
+    /// Checked memory of each object, or its number.
+    ///
+    /// # Safety
+    /// As [`Live::get_into`].
+    unsafe fn prepare(
+        &self,
+        last: &LastError,
+        keys: &[&[u8]],
+        memory: &[Ranges],
+        refuse_empty: bool,
+    ) -> Vec<Result<Vec<ForeignMemory>, i64>> {
+        if keys.len() != memory.len() {
+            let number = last.refuse(format!("{} keys, memory for {}", keys.len(), memory.len()));
+            return keys.iter().map(|_| Err(number)).collect();
+        }
+        let regions = self.regions.read();
+        let check = |ranges: &Ranges| {
+            if let Some(bad) = ranges.iter().find_map(|(address, len)| regions.check(*address, *len).err()) {
+                return Err(last.refuse(bad.text()));
+            }
+            if refuse_empty && ranges.iter().all(|(_, len)| *len == 0) {
+                return Err(last.refuse("an object of no bytes (YB_ALLOW_EMPTY=1 allows it)"));
+            }
+            // SAFETY: passed on; null was refused above.
+            Ok(ranges.iter().map(|(address, len)| unsafe { ForeignMemory::new(*address, *len) }).collect())
+        };
+        memory.iter().map(check).collect()
+    }
+
+    /// Registers memory for transfers. 0, or a code.
+    ///
+    /// # Safety
+    /// The memory must stay mapped, readable and writable until it is unregistered or the store is closed.
+    pub(crate) unsafe fn register(&self, last: &LastError, address: u64, len: u64) -> i64 {
+        if let Err(bad) = self.regions.write().add(address, len) {
+            return last.refuse(bad.text());
+        }
+        // SAFETY: passed on.
+        let memory = unsafe { ForeignMemory::new(address, len) };
+        let answer = self.client.register_buffer(memory);
+        if answer.is_err() {
+            self.regions.write().remove(address);
+        }
+        last.number(answer, |()| 0)
+    }
+
+    /// Takes registered memory back. 0, or a code.
+    pub(crate) fn unregister(&self, last: &LastError, address: u64) -> i64 {
+        if !self.regions.write().remove(address) {
+            return last.refuse("no registered memory starts at this address");
+        }
+        last.number(self.client.unregister_buffer(address), |()| 0)
+    }
+}
+
+/// The memory of one object for a transfer.
+fn lend(memory: &[ForeignMemory]) -> Parts<'_> {
+    match memory {
+        [whole] => smallvec![whole.lend()],
+        parts => parts.iter().map(ForeignMemory::lend).collect::<smallvec::SmallVec<[LocalBuffer<'_>; 1]>>(),
+    }
+}
+
+/// The config for some of the keys: settings given per key follow their keys.
+fn only<'c>(config: &'c ReplicateConfig, indexes: &[usize], all: usize) -> Cow<'c, ReplicateConfig> {
+    match &config.group_ids {
+        Some(groups) if groups.len() == all && indexes.len() != all => {
+            let kept = indexes.iter().filter_map(|index| groups.get(*index).cloned()).collect();
+            Cow::Owned(ReplicateConfig { group_ids: Some(kept), ..config.clone() })
+        }
+        _ => Cow::Borrowed(config),
+    }
+}

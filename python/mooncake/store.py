@@ -1,0 +1,119 @@
+"""Mooncake Store's client: `MooncakeDistributedStore` and what belongs to it.
+
+Names, defaults and numbers are the peer's (0.3.13.post1); docs/python.md lists the intended differences.
+Status calls answer 0 or a negative code; calls that move or measure bytes answer how many, or a negative code.
+"""
+
+from __future__ import annotations
+
+import atexit
+import weakref
+from typing import Any
+
+from mooncake import _native, _setup, _unbuilt
+from mooncake._native import (
+    BufferHandle,
+    Descriptor,
+    DiskDescriptor,
+    MemoryDescriptor,
+    ObjectDataType,
+    ReplicaDescriptor,
+    ReplicaStatus,
+    ReplicateConfig,
+    SoftPinAction,
+    TaskStatus,
+    TaskType,
+)
+
+_INVALID = -600
+_MISSING: Any = object()
+_live: weakref.WeakSet[MooncakeDistributedStore] = weakref.WeakSet()
+
+
+class MooncakeDistributedStore(_native.Store):
+    """A client of a pool: nothing before `setup`, and again nothing after `close`.
+
+    Every data call may be made from many threads at once; none holds the interpreter while it waits. A call on a store
+    that is not set up answers like any failed call (-600, `b''`, None, lists of these).
+    """
+
+    def setup(
+        self,
+        local_hostname: Any = _MISSING,
+        metadata_server: str = _MISSING,
+        global_segment_size: int = _MISSING,
+        local_buffer_size: int = _MISSING,
+        protocol: str = _MISSING,
+        rdma_devices: str = _MISSING,
+        master_server_addr: str = _MISSING,
+        engine: Any = None,
+        enable_ssd_offload: bool = False,
+        ssd_offload_path: str = "",
+        tenant_id: str = "default",
+        enable_client_http_server: bool = False,
+        client_http_port: int = 9300,
+        *,
+        config: dict[str, Any] = _MISSING,
+    ) -> int:
+        """Joins a pool: 0, or -600 (see `last_error`).
+
+        Either the first seven by position or by name, or one dict `config` whose values are taken as text, with the
+        keys `local_hostname` and `metadata_server` (required), `global_segment_size` and `local_buffer_size`
+        (bytes, or text such as "1.5 GB"; 16 MiB each), `protocol` ("tcp"), `rdma_devices`, `master_server_addr`
+        ("127.0.0.1:50051"), `tenant_id`. `local_hostname` is `host` or `host:port`; `metadata_server` has to be
+        "P2PHANDSHAKE"; `global_segment_size` bytes are lent to the pool: 0, or at least 16 MiB.
+        `enable_ssd_offload`, `enable_client_http_server` and `engine` are not built yet and have to stay off.
+        """
+        form = local_hostname if config is _MISSING else config
+        if isinstance(form, dict):
+            others = (metadata_server, global_segment_size, local_buffer_size, protocol, rdma_devices, master_server_addr)
+            if any(value is not _MISSING for value in others) or (config is not _MISSING and local_hostname is not _MISSING):
+                raise TypeError("setup() takes either a dict or the seven required arguments")
+            return self._setup_refusing(lambda: _setup.from_dict(form))
+        if config is not _MISSING:
+            raise TypeError("setup(config=...) has to be a dict")
+        values = (local_hostname, metadata_server, global_segment_size, local_buffer_size, protocol, rdma_devices,
+                  master_server_addr)
+        missing = [name for name, value in zip(_setup.REQUIRED, values) if value is _MISSING]
+        if missing:
+            raise TypeError(f"setup() is missing {', '.join(missing)}; it takes {', '.join(_setup.REQUIRED)}, or one dict")
+        if engine is not None:
+            raise NotImplementedError("setup(engine=...) is not built yet")
+        arguments = dict(zip(_setup.REQUIRED, values)) | {
+            "tenant_id": tenant_id,
+            "enable_ssd_offload": bool(enable_ssd_offload),
+            "enable_client_http_server": bool(enable_client_http_server),
+        }
+        return self._setup_refusing(lambda: arguments)
+
+    def _setup_refusing(self, arguments: Any) -> int:
+        try:
+            checked = _setup.finish(arguments())
+        except _setup.SetupRefused as refused:
+            self._refuse_setup(str(refused))
+            return _INVALID
+        answer = self._setup(checked)
+        if answer == 0:
+            _live.add(self)
+        return answer
+
+
+for _name in _unbuilt.METHODS:
+    setattr(MooncakeDistributedStore, _name, _unbuilt.method("MooncakeDistributedStore", _name))
+for _name in _unbuilt.CLASSES:
+    globals()[_name] = _unbuilt.class_named(_name)
+for _name in _unbuilt.FUNCTIONS:
+    globals()[_name] = _unbuilt.function(_name)
+RegisteredBufferPool = globals()["BufferPool"]
+RegisteredBufferLease = globals()["BufferLease"]
+RegisteredBufferLeaseView = globals()["BufferLeaseView"]
+# The peer exports the members too; those of TaskStatus come last and shadow PROCESSING and FAILED of ReplicaStatus.
+for _enum in (ObjectDataType, ReplicaStatus, TaskType, TaskStatus):
+    globals().update(_enum.__members__)
+del _name, _enum
+
+
+@atexit.register
+def _close_live() -> None:
+    for store in list(_live):
+        store.close()

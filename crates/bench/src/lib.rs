@@ -3,4 +3,5 @@
 
 pub mod memcpy;
 pub mod process;
+pub mod rpc;
 pub mod store;

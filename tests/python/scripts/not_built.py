@@ -1,0 +1,32 @@
+"""Every name of the peer exists; one that is not built raises NotImplementedError with its own name."""
+
+import mooncake.store as module
+from mooncake import _unbuilt
+
+store = module.MooncakeDistributedStore()
+for name in _unbuilt.METHODS:
+    try:
+        getattr(store, name)("anything", key=1)
+    except NotImplementedError as error:
+        assert f"MooncakeDistributedStore.{name} " in str(error), error
+    else:
+        raise AssertionError(f"{name} did something")
+for name in [*_unbuilt.FUNCTIONS, *_unbuilt.CLASSES]:
+    try:
+        getattr(module, name)(1)
+    except NotImplementedError as error:
+        assert f"mooncake.store.{name} " in str(error), error
+    else:
+        raise AssertionError(f"{name} did something")
+try:
+    store.setup("127.0.0.1", "P2PHANDSHAKE", 0, 0, "tcp", "", "127.0.0.1:1", engine=object())
+except NotImplementedError as error:
+    assert "engine" in str(error)
+else:
+    raise AssertionError("an engine was taken")
+for option in ("enable_ssd_offload", "enable_client_http_server"):
+    assert store.setup("127.0.0.1", "P2PHANDSHAKE", 0, 0, "tcp", "", "127.0.0.1:1", **{option: True}) == -600
+    assert option in store.last_error()
+assert module.RegisteredBufferPool is module.BufferPool
+assert "enable_ssd_offload" in module.MooncakeDistributedStore.setup.__doc__
+assert "force" in module.MooncakeDistributedStore.batch_remove.__doc__

@@ -44,7 +44,7 @@ pub struct ClientRow {
 #[derive(Clone, Debug, Serialize)]
 pub struct Operation {
     /// Its name.
-    pub name: &'static str,
+    pub name: String,
     /// Requests since the start.
     pub requests: u64,
     /// Of these, refused or failed.

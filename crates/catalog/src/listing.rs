@@ -14,6 +14,18 @@ pub struct ListCursor {
     shard: usize,
 }
 
+impl ListCursor {
+    /// As a number, for tools that hand it to people.
+    pub fn to_u64(self) -> u64 {
+        self.shard as u64
+    }
+
+    /// From such a number; one that never was a cursor is the end.
+    pub fn from_u64(number: u64) -> Self {
+        ListCursor { shard: usize::try_from(number).unwrap_or(usize::MAX) }
+    }
+}
+
 impl Catalog {
     /// Hands out readable objects of a tenant, shard by shard, until `at_least` were handed out. Answers where to go on,
     /// `None` at the end. Start with the default cursor.

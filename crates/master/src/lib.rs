@@ -1,2 +1,35 @@
-//! The master process: catalog, RPC service, janitor and admin HTTP put together.
+//! The master: catalog, RPC service, janitor and admin HTTP as one process. See `docs/master.md`.
+//!
+//! The problem: thousands of connections ask small questions about where objects lie, and no answer may wait for
+//! another. Invariants:
+//! - an RPC worker never blocks; what scans the table or waits for a socket runs on a lane of its own and answers later;
+//! - replies of the hot functions are encoded straight from the catalog into the connection's buffer, without heap per key;
+//! - every function of the peer is answered with its own type, also where the feature is not built.
+//!
+//! ```no_run
+//! let master = yb_master::Master::start(yb_master::MasterConfig::embedded())?;
+//! println!("clients use {}", master.rpc_address());
+//! master.shutdown();
+//! # Ok::<(), yb_master::MasterError>(())
+//! ```
 #![forbid(unsafe_code)]
+
+mod command;
+mod config;
+mod dial;
+mod graceful;
+mod handlers;
+mod janitor;
+mod lane;
+mod master;
+mod metrics;
+mod nodes;
+mod pool;
+mod service;
+mod shared;
+mod waker;
+
+pub use command::{CommandStyle, run};
+pub use config::{CompatListener, MasterConfig};
+pub use master::{Master, MasterError};
+pub use nodes::CAPABILITY_QUIESCE;

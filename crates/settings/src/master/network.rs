@@ -15,7 +15,10 @@ pub(super) const NETWORK: &[Setting] = &[
     Setting::peer("max_threads", Kind::I32, "16", "Older name of `rpc_thread_num`, capped by the number of cores.").range(1, 1024),
     Setting::peer14("handler_worker_thread_num", Kind::I32, "0", "Extra threads that run handlers.")
         .no_effect("handlers never block a worker, so there is nothing to take off it"),
-    Setting::peer("rpc_conn_timeout_seconds", Kind::I32, "0", "Close a connection that was idle this long after a whole request; 0 never.").unit(Unit::Seconds).range(0, 31_536_000),
+    Setting::ours("rpc_unix_socket", Kind::Text, "", "Path of a UNIX socket that serves the same as the main port, for clients on this host.").unit(Unit::Path),
+    Setting::ours("rpc_backend", Kind::Text, "auto", "Kernel interface of the workers: io_uring if it works here, else epoll.").one_of(&["auto", "epoll", "uring"]),
+    Setting::ours("rpc_cores", Kind::List, "", "Cores that the workers are pinned to, in turn; empty: not pinned."),
+    Setting::peer("rpc_conn_timeout_seconds", Kind::I32, "0", "Close a connection that was idle this long after a whole request; 0 never.").unit(Unit::Seconds).not_built("closing idle RPC connections"),
     Setting::peer("rpc_enable_tcp_no_delay", Kind::Bool, "true", "TCP_NODELAY on RPC connections.").not_built("Nagle's algorithm on RPC connections"),
     Setting::peer("metrics_port", Kind::I32, "9003", "Port of the admin HTTP server: metrics, health, listings, status page.").port(),
     Setting::peer("metrics_host", Kind::Text, "0.0.0.0", "Address of the admin HTTP server; `::` listens on IPv6 too.").unit(Unit::Address),
@@ -41,16 +44,23 @@ pub(super) const LIMITS: &[Setting] = &[
         "Largest body of a request; a longer one closes the connection.",
     )
     .range(4096, 1 << 32),
-    Setting::ours("max_batch_keys", Kind::U32, "1000000", "Most keys of one batch call.").range(1, 1 << 30),
+    Setting::ours("max_request_elements", Kind::U32, "1048576", "Most elements of all lists of one request together.")
+        .range(1, 1 << 30),
+    Setting::ours(
+        "max_unsent_bytes",
+        Kind::Bytes,
+        "4MiB",
+        "Replies that a peer has not read yet, above which its requests wait.",
+    )
+    .range(4096, 1 << 32),
     Setting::ours(
         "partial_request_timeout",
         Kind::Duration,
-        "2s",
+        "1700",
         "A connection that sends nothing at first, or stops in the middle of a frame, is closed after this time.",
     )
     .unit(Unit::Millis)
     .range(10, 3_600_000),
-    Setting::ours("max_key_bytes", Kind::U32, "65536", "Longest key.").unit(Unit::Bytes).range(1, 1 << 24),
     Setting::ours(
         "admin_max_connections",
         Kind::U32,

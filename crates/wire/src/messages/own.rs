@@ -1,7 +1,7 @@
 //! Functions of our own; no peer has them.
 
-use yb_pack::Pack;
-use yb_types::ClientId;
+use yb_pack::{List, Pack};
+use yb_types::{ClientId, SegmentId};
 
 /// A node of ours introduces itself to a master.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pack)]
@@ -22,4 +22,42 @@ pub struct HelloReply<'a> {
     pub master_version: &'a str,
     /// What it can do, as in [`HelloArgs`].
     pub capabilities: u64,
+}
+
+/// An extent whose put was given up; its writer may still write to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pack)]
+pub struct QuiesceQuestion {
+    /// The segment.
+    pub segment_id: SegmentId,
+    /// Absolute address in the owner's process.
+    pub address: u64,
+    /// Bytes that the writer was allowed to write.
+    pub size: u64,
+    /// The write that was given up.
+    pub generation: u64,
+    /// Who may still be writing.
+    pub writer: ClientId,
+}
+
+/// A question answered with "nobody writes there any more, and nobody can begin to".
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pack)]
+pub struct QuiesceConfirmation {
+    /// As asked.
+    pub segment_id: SegmentId,
+    /// As asked.
+    pub address: u64,
+    /// As asked.
+    pub generation: u64,
+}
+
+/// A node tells what it can confirm and takes new questions.
+#[derive(Clone, Debug, PartialEq, Pack)]
+#[pack(args)]
+pub struct PollQuiesceArgs<'a> {
+    /// The node.
+    pub client_id: ClientId,
+    /// Earlier questions that it can confirm. What it cannot confirm it keeps to itself: time decides.
+    pub confirmed: List<'a, QuiesceConfirmation>,
+    /// Most questions it takes.
+    pub limit: u32,
 }

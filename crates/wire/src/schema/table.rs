@@ -347,4 +347,6 @@ rpc_table! {
     // Own
     Hello "Hello" Yuebing Own V0_3_9:
         HelloArgs<'a> => ErrorOr<HelloReply<'a>>, "a node of ours says what it can do; -1012 from a master that does not care";
+    PollQuiesce "PollQuiesce" Yuebing Own V0_3_9:
+        PollQuiesceArgs<'a> => ErrorOr<Vec<QuiesceQuestion>>, "a node of ours confirms early frees and takes new questions";
 }

@@ -1,0 +1,120 @@
+//! The master as a command.
+
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use tracing_subscriber::EnvFilter;
+use yb_settings::master::MASTER;
+use yb_settings::{Arguments, HelpStyle, SettingsError, Values, help_gflags, help_plain, parse_arguments};
+
+use crate::config::MasterConfig;
+use crate::master::Master;
+use crate::shared::generation_text;
+
+/// Whose help the command prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommandStyle {
+    /// As `mooncake_master`: help in the manner of gflags, which ends with exit code 1.
+    Peer,
+    /// As `yuebing master`.
+    Ours,
+}
+
+/// Runs a master until SIGTERM or SIGINT. `arguments` are those after the command's name. Errors go to standard error
+/// in one line, with exit code 1.
+pub fn run(arguments: &[String], style: CommandStyle) -> ExitCode {
+    match run_inner(arguments, style) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run_inner(arguments: &[String], style: CommandStyle) -> Result<ExitCode, Box<dyn std::error::Error>> {
+    let environment = |name: &str| std::env::var(name).ok();
+    let given = match parse_arguments(&MASTER, arguments, &environment)? {
+        Arguments::Run(given) => given,
+        Arguments::Help(help) => return Ok(print_help(style, &help)),
+        Arguments::Version => {
+            print(&format!("{} {}\n", program(style), env!("CARGO_PKG_VERSION")));
+            return Ok(ExitCode::SUCCESS);
+        }
+    };
+    let values = MASTER.resolve(given, &environment)?;
+    if environment("MC_RPC_PROTOCOL").is_some_and(|protocol| protocol == "rdma") {
+        let text = "MC_RPC_PROTOCOL=rdma: RPC over RDMA is not built yet; unset it".to_owned();
+        return Err(SettingsError::Conflict(text).into());
+    }
+    start_log(&values);
+    // Before anything runs, so that a signal during the start is not lost.
+    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    let changed = values.changed();
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), "master starts; set off their defaults: [{changed}]");
+    let master = Master::start(MasterConfig::from_values(&values)?)?;
+    announce(&master, values.text("advertise_address"));
+    if let Some(signal) = signals.forever().next() {
+        tracing::info!(signal, "master stops");
+    }
+    master.shutdown();
+    Ok(ExitCode::SUCCESS)
+}
+
+fn announce(master: &Master, advertised: &str) {
+    for (bound, version) in master.listeners() {
+        let generation = generation_text(*version);
+        tracing::info!(backend = ?master.backend(), "RPC listens on {} for {generation} clients", bound.address);
+    }
+    if let Some(address) = master.admin_address() {
+        tracing::info!("admin HTTP and status page: http://{address}/");
+    }
+    if !advertised.is_empty() {
+        let port = master.rpc_address().port();
+        let address = if advertised.contains(':') { advertised.to_owned() } else { format!("{advertised}:{port}") };
+        tracing::info!("clients use the master address {address}");
+    }
+}
+
+fn program(style: CommandStyle) -> &'static str {
+    match style {
+        CommandStyle::Peer => "mooncake_master",
+        CommandStyle::Ours => "yuebing master",
+    }
+}
+
+fn print_help(style: CommandStyle, help: &HelpStyle) -> ExitCode {
+    match style {
+        CommandStyle::Peer => {
+            print(&help_gflags(&MASTER, help));
+            ExitCode::FAILURE
+        }
+        CommandStyle::Ours => {
+            print(&help_plain(&MASTER, help));
+            ExitCode::SUCCESS
+        }
+    }
+}
+
+/// Writes to standard output; a reader that left early (`| head`) is no error.
+fn print(text: &str) {
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}
+
+fn start_log(values: &Values) {
+    let level = match (values.number("minloglevel"), values.signed("v")) {
+        (0, v) if v >= 2 => "trace",
+        (0, v) if v >= 1 => "debug",
+        (0, _) => "info",
+        (1, _) => "warn",
+        (2, _) => "error",
+        _ => "off",
+    };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
+    let ansi = values.flag("colorlogtostderr") && std::io::stderr().is_terminal();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(ansi);
+    // A second start in one process keeps the first log.
+    let _ = if values.flag("log_json") { log.json().try_init() } else { log.try_init() };
+}

@@ -1,0 +1,262 @@
+//! What a master is started with, from the settings.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use yb_admin::AdminOptions;
+use yb_catalog::{AllocationStrategy, CatalogSettings};
+use yb_env::{Clock, Rng};
+use yb_pack::Limits;
+use yb_rpc::{BackendChoice, Listener, ListenerTag, ServerLimits};
+use yb_settings::{SettingsError, Values};
+use yb_types::WireVersion;
+
+/// A listener for an older generation of the wire.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CompatListener {
+    /// What its clients speak.
+    pub version: WireVersion,
+    /// Where.
+    pub address: SocketAddr,
+}
+
+/// What a master is started with.
+#[derive(Clone, Debug)]
+pub struct MasterConfig {
+    /// Main RPC address; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// What clients are told to use instead of the listen address, host or host:port.
+    pub advertise: Option<String>,
+    /// Ports for older generations.
+    pub compat: Vec<CompatListener>,
+    /// UNIX socket beside the main port.
+    pub unix_socket: Option<PathBuf>,
+    /// RPC worker threads.
+    pub workers: usize,
+    /// Kernel interface of the workers.
+    pub backend: BackendChoice,
+    /// Cores of the workers.
+    pub cores: Vec<usize>,
+    /// What a connection may cost.
+    pub limits: ServerLimits,
+    /// What a message may hold.
+    pub message_limits: Limits,
+    /// Admin HTTP; `None` for none.
+    pub admin: Option<AdminOptions>,
+    /// Whether a summary is logged every 10 seconds.
+    pub report: bool,
+    /// State machine.
+    pub catalog: CatalogSettings,
+    /// Handed to clients: files may be evicted.
+    pub enable_disk_eviction: bool,
+    /// Handed to clients: bytes on disk.
+    pub quota_bytes: u64,
+    /// How long a connection to a node's data address may take at mount; `None` does not connect.
+    pub dial_back: Option<Duration>,
+    /// The clock of everything.
+    pub clock: Clock,
+}
+
+impl MasterConfig {
+    /// A master inside another process: one free port on the loopback address, admin HTTP on another, one worker.
+    pub fn embedded() -> MasterConfig {
+        MasterConfig {
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            advertise: None,
+            compat: Vec::new(),
+            unix_socket: None,
+            workers: 1,
+            backend: BackendChoice::Auto,
+            cores: Vec::new(),
+            limits: ServerLimits::default(),
+            message_limits: Limits::default(),
+            admin: Some(AdminOptions { listen: "127.0.0.1:0".to_owned(), max_requests: 16 }),
+            report: false,
+            catalog: CatalogSettings { hash_seed: Rng::from_entropy().next_u64(), ..CatalogSettings::default() },
+            enable_disk_eviction: true,
+            quota_bytes: 0,
+            dial_back: Some(Duration::from_secs(2)),
+            clock: Clock::real(),
+        }
+    }
+
+    /// From the settings table [`yb_settings::master::MASTER`].
+    ///
+    /// # Errors
+    /// An address that is none, an unknown generation, settings that contradict each other.
+    pub fn from_values(values: &Values) -> Result<MasterConfig, SettingsError> {
+        let host = values.text("rpc_address");
+        let port = match values.number("rpc_port") {
+            0 => values.number("port"),
+            port => port,
+        };
+        let admin = AdminOptions {
+            listen: join_host(values.text("metrics_host"), values.number("metrics_port")),
+            max_requests: whole(values, "admin_max_connections"),
+        };
+        let unix_socket = values.text("rpc_unix_socket");
+        let advertise = values.text("advertise_address");
+        Ok(MasterConfig {
+            listen: resolve("rpc_address", host, &join_host(host, port))?,
+            advertise: (!advertise.is_empty()).then(|| advertise.to_owned()),
+            compat: values.list("compat_listen").iter().map(|text| compat(text, host)).collect::<Result<_, _>>()?,
+            unix_socket: (!unix_socket.is_empty()).then(|| unix_socket.into()),
+            workers: workers(values),
+            backend: match values.text("rpc_backend") {
+                "epoll" => BackendChoice::Epoll,
+                "uring" => BackendChoice::Uring,
+                _ => BackendChoice::Auto,
+            },
+            cores: values.list("rpc_cores").iter().map(|text| core(text)).collect::<Result<_, _>>()?,
+            limits: limits(values),
+            message_limits: Limits { max_elements: narrow(values, "max_request_elements") },
+            admin: Some(admin),
+            report: values.flag("enable_metric_reporting"),
+            catalog: catalog(values)?,
+            enable_disk_eviction: values.flag("enable_disk_eviction"),
+            quota_bytes: values.number("quota_bytes"),
+            dial_back: values.flag("dial_back").then(|| Duration::from_millis(values.number("dial_back_timeout"))),
+            clock: Clock::real(),
+        })
+    }
+
+    /// The listeners with the generation of each, in the order of their tags.
+    pub(crate) fn listeners(&self) -> Vec<(Listener, WireVersion)> {
+        let mut all = vec![(Listener::tcp(self.listen, ListenerTag(0)), WireVersion::LATEST)];
+        if let Some(path) = &self.unix_socket {
+            all.push((Listener::unix(path, ListenerTag(1)), WireVersion::LATEST));
+        }
+        for compat in &self.compat {
+            let tag = ListenerTag(u32::try_from(all.len()).unwrap_or(u32::MAX));
+            all.push((Listener::tcp(compat.address, tag), compat.version));
+        }
+        all
+    }
+}
+
+fn whole(values: &Values, name: &str) -> usize {
+    usize::try_from(values.number(name)).unwrap_or(usize::MAX)
+}
+
+fn narrow(values: &Values, name: &str) -> u32 {
+    u32::try_from(values.number(name)).unwrap_or(u32::MAX)
+}
+
+fn seconds(values: &Values, name: &str) -> Duration {
+    Duration::from_secs(values.number(name))
+}
+
+fn millis(values: &Values, name: &str) -> Duration {
+    Duration::from_millis(values.number(name))
+}
+
+/// `rpc_thread_num`, else `max_threads` but not more than there are cores, as the peer counts.
+fn workers(values: &Values) -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    match whole(values, "rpc_thread_num") {
+        0 => whole(values, "max_threads").min(cores).max(1),
+        workers => workers,
+    }
+}
+
+fn limits(values: &Values) -> ServerLimits {
+    ServerLimits {
+        max_body_bytes: narrow(values, "max_request_body"),
+        max_connections: whole(values, "max_connections"),
+        max_unsent_bytes: whole(values, "max_unsent_bytes"),
+        stalled_frame_timeout: millis(values, "partial_request_timeout"),
+        ..ServerLimits::default()
+    }
+}
+
+fn catalog(values: &Values) -> Result<CatalogSettings, SettingsError> {
+    let settings = CatalogSettings {
+        lease_ttl: millis(values, "default_kv_lease_ttl"),
+        soft_pin_ttl: millis(values, "default_kv_soft_pin_ttl"),
+        soft_pin_ttl_max: millis(values, "max_kv_soft_pin_ttl"),
+        evict_soft_pinned: values.flag("allow_evict_soft_pinned_objects"),
+        eviction_ratio: values.double("eviction_ratio"),
+        eviction_high_watermark: values.double("eviction_high_watermark_ratio"),
+        discard_timeout: seconds(values, "put_start_discard_timeout_sec"),
+        release_timeout: seconds(values, "put_start_release_timeout_sec"),
+        client_ttl: seconds(values, "client_ttl"),
+        allocation_strategy: strategy(values.text("allocation_strategy"))?,
+        hash_seed: Rng::from_entropy().next_u64(),
+        ..CatalogSettings::default()
+    };
+    settings.check().map_err(|error| SettingsError::Conflict(error.to_string()))?;
+    Ok(settings)
+}
+
+fn strategy(name: &str) -> Result<AllocationStrategy, SettingsError> {
+    match name {
+        "random" => Ok(AllocationStrategy::Random),
+        "free_ratio_first" => Ok(AllocationStrategy::FreeRatioFirst),
+        other => Err(SettingsError::NotBuilt {
+            name: "allocation_strategy",
+            text: other.to_owned(),
+            feature: "this placement (built: random, free_ratio_first)",
+            default: "random",
+        }),
+    }
+}
+
+fn core(text: &str) -> Result<usize, SettingsError> {
+    text.parse().map_err(|_| illegal("rpc_cores", text, "must be numbers of cores separated by commas".to_owned()))
+}
+
+fn illegal(name: &str, text: &str, why: String) -> SettingsError {
+    SettingsError::Illegal { name: name.to_owned(), text: text.to_owned(), why }
+}
+
+/// `host:port`, with brackets around an IPv6 address that lacks them.
+fn join_host(host: &str, port: u64) -> String {
+    if host.contains(':') && !host.starts_with('[') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
+fn resolve(name: &str, text: &str, address: &str) -> Result<SocketAddr, SettingsError> {
+    let found = address.to_socket_addrs().map_err(|error| illegal(name, text, error.to_string()))?.next();
+    found.ok_or_else(|| illegal(name, text, "has no address".to_owned()))
+}
+
+/// `GENERATION:PORT` or `GENERATION:ADDRESS:PORT`.
+fn compat(text: &str, host: &str) -> Result<CompatListener, SettingsError> {
+    let name = "compat_listen";
+    let form =
+        || illegal(name, text, "must be GENERATION:PORT or GENERATION:ADDRESS:PORT, e.g. 0.3.12:50061".to_owned());
+    let (version, rest) = text.split_once(':').ok_or_else(form)?;
+    let version: WireVersion = version.parse().map_err(|_| {
+        let known: Vec<&str> = WireVersion::ALL.iter().map(|version| version.name()).collect();
+        illegal(name, text, format!("the generation must be one of {}", known.join(", ")))
+    })?;
+    let address = match rest.rsplit_once(':') {
+        Some((address, port)) => join_host(address, port.parse::<u16>().map_err(|_| form())?.into()),
+        None => join_host(host, rest.parse::<u16>().map_err(|_| form())?.into()),
+    };
+    Ok(CompatListener { version, address: resolve(name, text, &address)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn compat_forms() {
+        let parsed = compat("0.3.12:50061", "127.0.0.1").unwrap();
+        assert_eq!((parsed.version, parsed.address), (WireVersion::V0_3_12, "127.0.0.1:50061".parse().unwrap()));
+        let parsed = compat("0.3.11:[::1]:5", "127.0.0.1").unwrap();
+        assert_eq!(parsed.address, "[::1]:5".parse().unwrap());
+        assert!(compat("0.3.99:1", "127.0.0.1").unwrap_err().to_string().contains("0.3.10.post2"));
+        for bad in ["0.3.12", "0.3.12:", "0.3.12:x", "0.3.12:127.0.0.1:99999"] {
+            assert!(compat(bad, "127.0.0.1").is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn ipv6_hosts_get_brackets() {
+        assert_eq!(join_host("::", 9003), "[::]:9003");
+        assert_eq!(join_host("[::1]", 1), "[::1]:1");
+        assert_eq!(join_host("0.0.0.0", 1), "0.0.0.0:1");
+    }
+}

@@ -1,0 +1,236 @@
+//! Lookups: encoded straight from the catalog, nothing on the heap per key.
+
+use yb_catalog::{KeyPattern, ObjectView, Probe, ReplicaView, Tenant};
+use yb_pack::{List, PackMap};
+use yb_rpc::{Outcome, Reply};
+use yb_types::{BufferDescriptor, DEFAULT_TENANT, ErrorCode, MemoryDescriptor, ReplicaDescriptor, ReplicaKind};
+use yb_wire::messages::{ErrorOr, LeaseMode};
+use yb_wire::{BufferRef, ReplicaRef, ReplyWriter, Rpc, call};
+
+use crate::metrics::Tally;
+use crate::service::{Context, encode_body, written};
+
+/// What the peer's master writes for every buffer that is not CXL, whatever transport the segment has.
+const PROTOCOL: &str = "tcp";
+
+/// A replica as it goes on the wire.
+pub(super) fn replica_ref(replica: ReplicaView<'_>) -> ReplicaRef<'_> {
+    let info = replica.segment.info();
+    let buffer = BufferRef {
+        size: replica.size,
+        buffer_address: replica.address,
+        protocol: PROTOCOL,
+        transport_endpoint: &info.te_endpoint,
+        locality: info.locality.as_ref(),
+    };
+    ReplicaRef::memory(replica.id, replica.status, buffer)
+}
+
+/// The same, owned.
+pub(crate) fn descriptor(replica: ReplicaView<'_>) -> ReplicaDescriptor {
+    let info = replica.segment.info();
+    let buffer = BufferDescriptor {
+        size: replica.size,
+        buffer_address: replica.address,
+        protocol: PROTOCOL.to_owned(),
+        transport_endpoint: info.te_endpoint.clone(),
+        locality: info.locality.clone(),
+    };
+    ReplicaDescriptor { id: replica.id, kind: ReplicaKind::Memory(MemoryDescriptor { buffer }), status: replica.status }
+}
+
+/// What lookups found so far.
+#[derive(Default)]
+struct Found {
+    keys: u64,
+    bytes: u64,
+    missed: u64,
+}
+
+impl Found {
+    fn write(&mut self, writer: &mut ReplyWriter<'_>, answer: Result<ObjectView<'_>, ErrorCode>, lookup: &LookupForm) {
+        match answer {
+            Ok(view) => {
+                self.keys += 1;
+                self.bytes += view.size();
+                writer.lookup(view.replicas().map(replica_ref), lookup.ttl_ms, view.checksum(), lookup.tenant);
+            }
+            Err(code) => {
+                self.missed += 1;
+                writer.err(code);
+            }
+        }
+    }
+}
+
+/// What every answer of a lookup says beside the replicas.
+struct LookupForm {
+    ttl_ms: u64,
+    tenant: Option<&'static [u8]>,
+}
+
+impl LookupForm {
+    fn leased(context: &Context<'_, '_>) -> LookupForm {
+        LookupForm { ttl_ms: context.shared.lease_ttl_ms, tenant: Some(DEFAULT_TENANT.as_bytes()) }
+    }
+
+    fn for_admin(context: &Context<'_, '_>) -> LookupForm {
+        LookupForm { tenant: None, ..LookupForm::leased(context) }
+    }
+}
+
+fn count_found(context: &Context<'_, '_>, found: &Found) {
+    let total = found.keys + found.missed;
+    context.count((total, found.missed));
+    context.shared.metrics.lookups(&context.worker.lane, total, found.keys, found.bytes);
+}
+
+pub(crate) fn get_replica_list(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
+    let Some(args) = context.args::<call::GetReplicaList>() else { return reply.bad_arguments() };
+    let (mut found, form, now) = (Found::default(), LookupForm::leased(context), context.now());
+    let catalog = &context.shared.catalog;
+    let outcome = written(context.rpc, context.profile, 0, &mut context.worker.scratch, reply, |writer| {
+        catalog.get_replicas(Tenant::DEFAULT, [args.key], now, |_, answer| found.write(writer, answer, &form));
+    });
+    count_found(context, &found);
+    outcome
+}
+
+pub(crate) fn batch_get_replica_list(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
+    let Some(args) = context.args::<call::BatchGetReplicaList>() else { return reply.bad_arguments() };
+    let (mut found, form, now) = (Found::default(), LookupForm::leased(context), context.now());
+    let (catalog, count) = (&context.shared.catalog, args.keys.len());
+    let outcome = written(context.rpc, context.profile, count, &mut context.worker.scratch, reply, |writer| {
+        writer.list(count);
+        catalog.get_replicas(Tenant::DEFAULT, args.keys.iter(), now, |_, answer| found.write(writer, answer, &form));
+    });
+    count_found(context, &found);
+    outcome
+}
+
+pub(crate) fn get_replica_list_for_admin(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
+    let Some(args) = context.args::<call::GetReplicaListForAdmin>() else { return reply.bad_arguments() };
+    let (mut found, form) = (Found::default(), LookupForm::for_admin(context));
+    let catalog = &context.shared.catalog;
+    let outcome = written(context.rpc, context.profile, 0, &mut context.worker.scratch, reply, |writer| {
+        catalog.peek(Tenant::DEFAULT, [args.key], |_, answer| found.write(writer, answer, &form));
+    });
+    context.count((1, found.missed));
+    outcome
+}
+
+pub(crate) fn batch_get_replica_list_for_admin(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
+    let Some(args) = context.args::<call::BatchGetReplicaListForAdmin>() else { return reply.bad_arguments() };
+    let (mut found, form) = (Found::default(), LookupForm::for_admin(context));
+    let (catalog, count) = (&context.shared.catalog, args.keys.len());
+    let outcome = written(context.rpc, context.profile, count, &mut context.worker.scratch, reply, |writer| {
+        writer.list(count);
+        catalog.peek(Tenant::DEFAULT, args.keys.iter(), |_, answer| found.write(writer, answer, &form));
+    });
+    context.count((count as u64, found.missed));
+    outcome
+}
+
+pub(crate) fn exist_key(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
+    let Some(args) = context.args::<call::ExistKey>() else { return reply.bad_arguments() };
+    exist_one(context, args.key, Probe::Lease, reply)
+}
+
+pub(crate) fn probe_key(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
+    let Some(args) = context.args::<call::ProbeKey>() else { return reply.bad_arguments() };
+    exist_one(context, args.key, Probe::Only, reply)
+}
+
+fn exist_one(context: &mut Context<'_, '_>, key: &[u8], probe: Probe, reply: Reply<'_>) -> Outcome {
+    let (catalog, now) = (&context.shared.catalog, context.now());
+    let outcome = written(context.rpc, context.profile, 0, &mut context.worker.scratch, reply, |writer| {
+        catalog.exist(Tenant::DEFAULT, [key], probe, now, |_, exists| write_bool(writer, exists));
+    });
+    context.count((1, 0));
+    outcome
+}
+
+fn write_bool(writer: &mut ReplyWriter<'_>, value: bool) {
+    writer.ok();
+    writer.put(&value);
+}
+
+pub(crate) fn batch_exist_key(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
+    let Some(args) = context.args::<call::BatchExistKey>() else { return reply.bad_arguments() };
+    exist_many(context, &args.keys, Probe::Lease, reply)
+}
+
+fn exist_many(context: &mut Context<'_, '_>, keys: &List<'_, &[u8]>, probe: Probe, reply: Reply<'_>) -> Outcome {
+    let (catalog, now, count) = (&context.shared.catalog, context.now(), keys.len());
+    let outcome = written(context.rpc, context.profile, count, &mut context.worker.scratch, reply, |writer| {
+        writer.list(count);
+        catalog.exist(Tenant::DEFAULT, keys.iter(), probe, now, |_, exists| write_bool(writer, exists));
+    });
+    context.count((count as u64, 0));
+    outcome
+}
+
+/// Existence with the lease policy of 0.3.14: the keys are groups of `candidate_size`; the last group that is there as a
+/// whole gets read leases.
+pub(crate) fn batch_probe_key(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
+    let Some(args) = context.args::<call::BatchProbeKey>() else { return reply.bad_arguments() };
+    if args.policy.mode() == LeaseMode::NONE {
+        return exist_many(context, &args.keys, Probe::Only, reply);
+    }
+    let count = args.keys.len();
+    let group = usize::try_from(args.policy.candidate_size).unwrap_or(0);
+    let valid = args.policy.mode() == LeaseMode::LAST_HIT_ONLY && group > 0 && count % group == 0;
+    let (catalog, now) = (&context.shared.catalog, context.now());
+    let mut exists = vec![false; count];
+    if valid {
+        catalog.exist(Tenant::DEFAULT, args.keys.iter(), Probe::Only, now, |at, yes| exists[at] = yes);
+        if let Some(last) = exists.chunks(group).rposition(|group| group.iter().all(|yes| *yes)) {
+            let hit = args.keys.iter().skip(last * group).take(group);
+            catalog.exist(Tenant::DEFAULT, hit, Probe::Lease, now, |at, yes| exists[last * group + at] = yes);
+        }
+    }
+    let outcome = written(Rpc::BatchProbeKey, context.profile, count, &mut context.worker.scratch, reply, |writer| {
+        writer.list(count);
+        for yes in &exists {
+            if valid { write_bool(writer, *yes) } else { writer.err(ErrorCode::INVALID_PARAMS) }
+        }
+    });
+    context.count((count as u64, if valid { 0 } else { count as u64 }));
+    outcome
+}
+
+/// Walks over all keys, so the slow lane does it.
+pub(crate) fn get_replica_list_by_regex(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
+    let Some(args) = context.args::<call::GetReplicaListByRegex>() else { return reply.bad_arguments() };
+    let (pattern, shared, profile) = (args.regex.to_vec(), context.shared.clone(), context.profile);
+    let (deferred, outcome) = reply.defer();
+    let queued = context.shared.slow.submit(move || {
+        let matched = matching(&shared.catalog, &pattern, shared.clock.now());
+        let borrowed: ErrorOr<PackMap<&[u8], Vec<ReplicaDescriptor>>> = match &matched {
+            Ok(all) => Ok(PackMap(all.iter().map(|(key, replicas)| (key.as_slice(), replicas.clone())).collect())),
+            Err(code) => Err(*code),
+        };
+        let (items, failed) = borrowed.tally();
+        shared.metrics.call(shared.metrics.shared_lane(), Rpc::GetReplicaListByRegex, items, failed);
+        deferred.send(|out| {
+            if let Err(error) = encode_body::<call::GetReplicaListByRegex>(profile, &borrowed, out) {
+                tracing::error!(error, "a regex lookup cannot be encoded");
+            }
+        });
+    });
+    if !queued {
+        tracing::warn!("a regex lookup was refused: too many wait");
+    }
+    outcome
+}
+
+type Matches = Vec<(Vec<u8>, Vec<ReplicaDescriptor>)>;
+
+fn matching(catalog: &yb_catalog::Catalog, pattern: &[u8], now: yb_types::MonotonicTime) -> Result<Matches, ErrorCode> {
+    let pattern = KeyPattern::new(std::str::from_utf8(pattern).map_err(|_| ErrorCode::INVALID_PARAMS)?)?;
+    let mut found = Vec::new();
+    catalog.get_replicas_by_regex(Tenant::DEFAULT, &pattern, now, |view| {
+        found.push((view.key().to_vec(), view.replicas().map(descriptor).collect()));
+    });
+    Ok(found)
+}

@@ -1,0 +1,55 @@
+//! One handler per function.
+
+mod lookup;
+mod own;
+mod put;
+mod remove;
+mod segment;
+mod session;
+mod unbuilt;
+
+pub(crate) use lookup::descriptor;
+pub(crate) use segment::find_status;
+
+use yb_rpc::{Outcome, Reply};
+use yb_wire::Rpc;
+
+use crate::service::Context;
+
+pub(crate) fn dispatch(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
+    match context.rpc {
+        Rpc::ExistKey => lookup::exist_key(context, reply),
+        Rpc::BatchExistKey => lookup::batch_exist_key(context, reply),
+        Rpc::GetReplicaList => lookup::get_replica_list(context, reply),
+        Rpc::BatchGetReplicaList => lookup::batch_get_replica_list(context, reply),
+        Rpc::ProbeKey => lookup::probe_key(context, reply),
+        Rpc::BatchProbeKey => lookup::batch_probe_key(context, reply),
+        Rpc::GetReplicaListForAdmin => lookup::get_replica_list_for_admin(context, reply),
+        Rpc::BatchGetReplicaListForAdmin => lookup::batch_get_replica_list_for_admin(context, reply),
+        Rpc::GetReplicaListByRegex => lookup::get_replica_list_by_regex(context, reply),
+        Rpc::PutStart => put::put_start(context, reply),
+        Rpc::BatchPutStart => put::batch_put_start(context, reply),
+        Rpc::PutEnd => put::put_end(context, reply),
+        Rpc::BatchPutEnd => put::batch_put_end(context, reply),
+        Rpc::PutRevoke => put::put_revoke(context, reply),
+        Rpc::BatchPutRevoke => put::batch_put_revoke(context, reply),
+        Rpc::Remove => remove::remove(context, reply),
+        Rpc::BatchRemove => remove::batch_remove(context, reply),
+        Rpc::RemoveByRegex => remove::remove_by_regex(context, reply),
+        Rpc::RemoveAll => remove::remove_all(context, reply),
+        Rpc::ServiceReady => session::service_ready(context, reply),
+        Rpc::Ping => session::ping(context, reply),
+        Rpc::GetStorageConfig => session::get_storage_config(context, reply),
+        Rpc::GetFsdir => session::get_fsdir(context, reply),
+        Rpc::MountSegment => segment::mount(context, reply),
+        Rpc::ReMountSegment => segment::remount(context, reply),
+        Rpc::UnmountSegment => segment::unmount(context, reply),
+        Rpc::GracefulUnmountSegment => segment::graceful_unmount(context, reply),
+        Rpc::QuerySegmentStatus => segment::query_status(context, reply),
+        Rpc::QuerySegmentStatusById => segment::query_status_by_id(context, reply),
+        Rpc::BatchQueryIp => segment::batch_query_ip(context, reply),
+        Rpc::Hello => own::hello(context, reply),
+        Rpc::PollQuiesce => own::poll_quiesce(context, reply),
+        _ => unbuilt::dispatch(context, reply),
+    }
+}

@@ -1,0 +1,44 @@
+//! Functions of our own.
+
+use yb_rpc::{Outcome, Reply};
+use yb_types::{ErrorCode, Generation};
+use yb_wire::call;
+use yb_wire::messages::{HelloReply, QuiesceQuestion};
+
+use crate::nodes::MASTER_CAPABILITIES;
+use crate::service::Context;
+
+pub(crate) fn hello(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
+    context.typed::<call::Hello>(reply, |context, args| {
+        tracing::info!(client = %args.client_id, version = args.node_version, peer = ?context.request.peer, "hello");
+        context.shared.nodes.hello(args.client_id, args.capabilities);
+        Ok(HelloReply { master_version: env!("CARGO_PKG_VERSION"), capabilities: MASTER_CAPABILITIES })
+    })
+}
+
+/// Frees what the node confirms, in its own segments only, and hands out new questions.
+pub(crate) fn poll_quiesce(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
+    context.typed::<call::PollQuiesce>(reply, |context, args| {
+        let shared = context.shared;
+        if !shared.nodes.is_ours(args.client_id) {
+            return Err(ErrorCode::ILLEGAL_CLIENT);
+        }
+        let owned: Vec<_> = shared.catalog.segments().into_iter().filter(|s| s.owner() == args.client_id).collect();
+        for confirmed in args.confirmed.iter() {
+            let is_own = owned.iter().any(|segment| segment.info().id == confirmed.segment_id);
+            if let (true, Some(generation)) = (is_own, std::num::NonZeroU64::new(confirmed.generation)) {
+                shared.catalog.confirm_quiesced(confirmed.segment_id, confirmed.address, Generation(generation));
+            }
+        }
+        let limit = usize::try_from(args.limit).unwrap_or(usize::MAX);
+        let questions = shared.nodes.take_questions(args.client_id, limit);
+        let questions = questions.into_iter().map(|question| QuiesceQuestion {
+            segment_id: question.segment,
+            address: question.address,
+            size: question.size.0,
+            generation: question.generation.0.get(),
+            writer: question.writer,
+        });
+        Ok(questions.collect())
+    })
+}

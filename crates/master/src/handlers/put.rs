@@ -1,0 +1,138 @@
+//! Put: reserve, publish, revoke.
+
+use yb_catalog::{Catalog, ObjectView, PutCall, PutRefusal};
+use yb_rpc::{Outcome, Reply};
+use yb_types::{ErrorCode, ReplicateConfig};
+use yb_wire::messages::ErrorOr;
+use yb_wire::{ReplyWriter, call};
+
+use super::lookup::replica_ref;
+use crate::service::{Context, written};
+
+pub(crate) fn put_start(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
+    let Some(args) = context.args::<call::PutStart>() else { return reply.bad_arguments() };
+    let items = [(args.key, args.slice_length)];
+    reserve(context, args.client_id, &args.config, items.into_iter(), false, reply)
+}
+
+pub(crate) fn batch_put_start(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
+    let Some(args) = context.args::<call::BatchPutStart>() else { return reply.bad_arguments() };
+    let count = args.keys.len();
+    if args.slice_lengths.len() != count {
+        context.count((count as u64, count as u64));
+        return written(context.rpc, context.profile, count, &mut context.worker.scratch, reply, |writer| {
+            writer.list(count);
+            (0..count).for_each(|_| writer.err(ErrorCode::INVALID_PARAMS));
+        });
+    }
+    let items = args.keys.iter().zip(args.slice_lengths.iter());
+    reserve(context, args.client_id, &args.config, items, true, reply)
+}
+
+fn reserve<'k>(
+    context: &mut Context<'_, '_>,
+    client: yb_types::ClientId,
+    config: &ReplicateConfig,
+    items: impl ExactSizeIterator<Item = (&'k [u8], u64)>,
+    batch: bool,
+    reply: Reply<'_>,
+) -> Outcome {
+    let count = items.len();
+    let call = PutCall { caller: context.caller(client), config, allow_empty: true };
+    let (shared, worker) = (context.shared, &mut *context.worker);
+    let (mut failed, mut starved) = (0, false);
+    let mut write = |writer: &mut ReplyWriter<'_>, answer: Result<ObjectView<'_>, PutRefusal>| match answer {
+        Ok(view) => {
+            shared.metrics.value_size(&worker.lane, view.size());
+            writer.reservation(view.replicas().map(replica_ref));
+        }
+        Err(refusal) => {
+            failed += 1;
+            starved |= refusal == PutRefusal::NoSpace;
+            shared.metrics.refused(&worker.lane, refusal);
+            writer.err(refusal.code());
+        }
+    };
+    let (rng, effects) = (&mut worker.rng, &mut worker.effects);
+    let expected = if batch { count } else { 0 };
+    let outcome = written(context.rpc, context.profile, expected, &mut worker.scratch, reply, |writer| {
+        if batch {
+            writer.list(count);
+        }
+        let mut random = || rng.next_u64();
+        shared.catalog.put_start(&call, items, &mut random, effects, |_, answer| write(writer, answer));
+    });
+    if starved {
+        shared.janitor.wake();
+    }
+    context.count((count as u64, failed));
+    context.carry_out();
+    outcome
+}
+
+pub(crate) fn put_end(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
+    context.typed::<call::PutEnd>(reply, |context, args| {
+        let meta = args.object_meta;
+        let mut result = Err(ErrorCode::INTERNAL_ERROR);
+        let caller = context.caller(args.client_id);
+        let items = [(meta.key, meta.object_checksum)];
+        context.shared.catalog.put_end(&caller, args.replica_type, items, |_, answer| result = answer);
+        result
+    })
+}
+
+pub(crate) fn batch_put_end(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
+    let Some(args) = context.args::<call::BatchPutEnd>() else { return reply.bad_arguments() };
+    let (caller, count) = (context.caller(args.client_id), args.object_metas.len());
+    let items = args.object_metas.iter().map(|meta| (meta.key, meta.object_checksum));
+    each(context, count, reply, |catalog, sink| {
+        catalog.put_end(&caller, args.replica_type, items, |_, answer| sink(answer));
+    })
+}
+
+pub(crate) fn put_revoke(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
+    let outcome = context.typed::<call::PutRevoke>(reply, |context, args| {
+        let mut result = Err(ErrorCode::INTERNAL_ERROR);
+        let caller = context.caller(args.client_id);
+        let effects = &mut context.worker.effects;
+        context.shared.catalog.put_revoke(&caller, args.replica_type, [args.key], effects, |_, answer| result = answer);
+        result
+    });
+    context.carry_out();
+    outcome
+}
+
+pub(crate) fn batch_put_revoke(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
+    let Some(args) = context.args::<call::BatchPutRevoke>() else { return reply.bad_arguments() };
+    let (caller, count) = (context.caller(args.client_id), args.keys.len());
+    let mut effects = std::mem::take(&mut context.worker.effects);
+    let outcome = each(context, count, reply, |catalog, sink| {
+        catalog.put_revoke(&caller, args.replica_type, args.keys.iter(), &mut effects, |_, answer| sink(answer));
+    });
+    context.worker.effects = effects;
+    context.carry_out();
+    outcome
+}
+
+/// Answers a batch whose elements are results without a value.
+pub(super) fn each(
+    context: &mut Context<'_, '_>,
+    count: usize,
+    reply: Reply<'_>,
+    run: impl FnOnce(&Catalog, &mut dyn FnMut(ErrorOr<()>)),
+) -> Outcome {
+    let mut failed = 0;
+    let catalog = &context.shared.catalog;
+    let outcome = written(context.rpc, context.profile, count, &mut context.worker.scratch, reply, |writer| {
+        writer.list(count);
+        run(catalog, &mut |answer: ErrorOr<()>| match answer {
+            Ok(()) => writer.ok(),
+            Err(code) => {
+                failed += 1;
+                writer.err(code);
+            }
+        });
+    });
+    context.count((count as u64, failed));
+    outcome
+}

@@ -1,0 +1,74 @@
+//! Removal. What walks over all keys goes to the slow lane.
+
+use yb_catalog::{Force, KeyPattern, Tenant};
+use yb_rpc::{Outcome, Reply};
+use yb_types::ErrorCode;
+use yb_wire::messages::ErrorOr;
+use yb_wire::{Rpc, call};
+
+use super::put::each;
+use crate::metrics::Tally;
+use crate::service::{Context, encode_body};
+
+pub(crate) fn remove(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
+    context.typed::<call::Remove>(reply, |context, args| {
+        let mut result = Err(ErrorCode::INTERNAL_ERROR);
+        let (force, now) = (args.force.into(), context.now());
+        context.shared.catalog.remove(Tenant::DEFAULT, [args.key], force, now, |_, answer| result = answer);
+        result
+    })
+}
+
+pub(crate) fn batch_remove(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
+    let Some(args) = context.args::<call::BatchRemove>() else { return reply.bad_arguments() };
+    let (count, now) = (args.keys.len(), context.now());
+    each(context, count, reply, |catalog, sink| {
+        catalog.remove(Tenant::DEFAULT, args.keys.iter(), args.force.into(), now, |_, answer| sink(answer));
+    })
+}
+
+pub(crate) fn remove_by_regex(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
+    let Some(args) = context.args::<call::RemoveByRegex>() else { return reply.bad_arguments() };
+    let (pattern, force) = (args.key.to_vec(), Force::from(args.force));
+    let (shared, profile) = (context.shared.clone(), context.profile);
+    let (deferred, outcome) = reply.defer();
+    let queued = context.shared.slow.submit(move || {
+        let compiled = std::str::from_utf8(&pattern).map_err(|_| ErrorCode::INVALID_PARAMS).and_then(KeyPattern::new);
+        let removed: ErrorOr<i64> = compiled.map(|pattern| {
+            let now = shared.clock.now();
+            i64::try_from(shared.catalog.remove_by_regex(Tenant::DEFAULT, &pattern, force, now)).unwrap_or(i64::MAX)
+        });
+        let (items, failed) = removed.tally();
+        shared.metrics.call(shared.metrics.shared_lane(), Rpc::RemoveByRegex, items, failed);
+        deferred.send(|out| {
+            if let Err(error) = encode_body::<call::RemoveByRegex>(profile, &removed, out) {
+                tracing::error!(error, "the answer of a removal cannot be encoded");
+            }
+        });
+    });
+    if !queued {
+        tracing::warn!("a removal by pattern was refused: too many wait");
+    }
+    outcome
+}
+
+pub(crate) fn remove_all(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
+    let Some(args) = context.args::<call::RemoveAll>() else { return reply.bad_arguments() };
+    let force = Force::from(args.force);
+    let (shared, profile) = (context.shared.clone(), context.profile);
+    let (deferred, outcome) = reply.defer();
+    let queued = context.shared.slow.submit(move || {
+        let removed = shared.catalog.remove_all(None, force, shared.clock.now());
+        let removed = i64::try_from(removed).unwrap_or(i64::MAX);
+        shared.metrics.call(shared.metrics.shared_lane(), Rpc::RemoveAll, 1, 0);
+        deferred.send(|out| {
+            if let Err(error) = encode_body::<call::RemoveAll>(profile, &removed, out) {
+                tracing::error!(error, "the answer of a removal cannot be encoded");
+            }
+        });
+    });
+    if !queued {
+        tracing::warn!("a removal of everything was refused: too many wait");
+    }
+    outcome
+}

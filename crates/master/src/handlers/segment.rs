@@ -1,0 +1,259 @@
+//! Segments come and go.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use yb_catalog::{Effects, MountRefusal};
+use yb_pack::PackMap;
+use yb_rpc::{DeferredReply, Outcome, Reply};
+use yb_types::{ClientId, ErrorCode, MonotonicTime, Segment, SegmentStatus};
+use yb_wire::{Call, Rpc, WireProfile, call};
+
+use crate::dial::can_dial;
+use crate::service::{Context, encode_body};
+use crate::shared::Shared;
+
+/// What a client wants mounted.
+struct Mounting {
+    segments: Vec<Segment>,
+    client: ClientId,
+    /// After NEED_REMOUNT: all or nothing.
+    again: bool,
+}
+
+impl Mounting {
+    /// Addresses of the segments that are new, each once.
+    fn endpoints(&self, shared: &Shared) -> Vec<String> {
+        let new = self.segments.iter().filter(|segment| shared.catalog.segment_status(segment.id).is_none());
+        let mut endpoints: Vec<String> =
+            new.map(|segment| segment.te_endpoint.clone()).filter(|endpoint| can_dial(endpoint)).collect();
+        endpoints.sort_unstable();
+        endpoints.dedup();
+        endpoints
+    }
+
+    fn run(self, shared: &Shared, now: MonotonicTime, effects: &mut Effects) -> Result<(), ErrorCode> {
+        let Mounting { segments, client, again } = self;
+        let described: Vec<String> = segments
+            .iter()
+            .map(|s| format!("{:?} ({}, {})", s.name, yb_types::ByteLen(s.size), s.te_endpoint))
+            .collect();
+        let mounted = if again {
+            shared.catalog.remount(segments, client, now, effects)
+        } else {
+            segments.into_iter().try_for_each(|segment| shared.catalog.mount(segment, client, now, effects))
+        };
+        match mounted {
+            Ok(()) => {
+                tracing::info!(%client, segments = described.join(", "), "mounted");
+                Ok(())
+            }
+            Err(refusal) => Err(refused(client, &refusal)),
+        }
+    }
+}
+
+fn refused(client: ClientId, refusal: &MountRefusal) -> ErrorCode {
+    tracing::warn!(%client, %refusal, "mount refused");
+    refusal.code()
+}
+
+pub(crate) fn mount(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
+    let Some(args) = context.args::<call::MountSegment>() else { return reply.bad_arguments() };
+    let mounting = Mounting { segments: vec![args.segment], client: args.client_id, again: false };
+    mount_checked::<call::MountSegment>(context, mounting, reply)
+}
+
+pub(crate) fn remount(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
+    let Some(args) = context.args::<call::ReMountSegment>() else { return reply.bad_arguments() };
+    let mounting = Mounting { segments: args.segments, client: args.client_id, again: true };
+    mount_checked::<call::ReMountSegment>(context, mounting, reply)
+}
+
+/// Mounts at once what a peer's client announces; what a node of ours announces only if somebody answers there.
+fn mount_checked<C>(context: &mut Context<'_, '_>, mounting: Mounting, mut reply: Reply<'_>) -> Outcome
+where
+    C: for<'a> Call<Reply<'a> = Result<(), ErrorCode>>,
+{
+    let shared = Arc::clone(context.shared);
+    let endpoints = mounting.endpoints(&shared);
+    let dialer = shared.dialer.as_ref().filter(|_| !endpoints.is_empty());
+    if let Some(dialer) = dialer
+        && shared.nodes.is_ours(mounting.client)
+    {
+        let (deferred, outcome) = reply.defer();
+        let (later, profile, rpc) = (Arc::clone(&shared), context.profile, context.rpc);
+        let queued = dialer.check(endpoints, move |verdict| {
+            answer_after_dial::<C>(&later, mounting, verdict, Answer { deferred, profile, rpc });
+        });
+        if !queued {
+            tracing::warn!("a mount was refused: too many dial-backs wait");
+        }
+        return outcome;
+    }
+    if let Some(dialer) = dialer {
+        let (later, client) = (Arc::clone(&shared), mounting.client);
+        dialer.check(endpoints, move |verdict| note_dial(&later, client, &verdict));
+    }
+    let value = mounting.run(&shared, context.now(), &mut context.worker.effects);
+    context.count((1, u64::from(value.is_err())));
+    context.carry_out();
+    match encode_body::<C>(context.profile, &value, reply.body()) {
+        Ok(()) => reply.done(),
+        Err(error) => reply.failed(error),
+    }
+}
+
+/// Where the answer to a mount goes when the dial-back is through.
+struct Answer {
+    deferred: DeferredReply,
+    profile: WireProfile,
+    rpc: Rpc,
+}
+
+fn note_dial(shared: &Shared, client: ClientId, verdict: &Result<(), String>) {
+    let lane = shared.metrics.shared_lane();
+    lane.add(shared.metrics.dial_backs, 1);
+    if let Err(why) = verdict {
+        lane.add(shared.metrics.dial_back_failures, 1);
+        tracing::warn!(%client, "the data address of a mounted segment does not answer: {why}");
+    }
+}
+
+fn answer_after_dial<C>(shared: &Shared, mounting: Mounting, verdict: Result<(), String>, answer: Answer)
+where
+    C: for<'a> Call<Reply<'a> = Result<(), ErrorCode>>,
+{
+    let lane = shared.metrics.shared_lane();
+    note_dial(shared, mounting.client, &verdict);
+    if let Err(why) = verdict {
+        shared.metrics.call(lane, answer.rpc, 1, 1);
+        let text = format!(
+            "mount refused: the master cannot reach the data address of this node ({why}); other nodes and clients \
+             could not either. Give an address that is reachable from the master (node setting --host), or start the \
+             master with --dial_back=false"
+        );
+        return answer.deferred.fail(&text);
+    }
+    let mut effects = Effects::default();
+    let value = mounting.run(shared, shared.clock.now(), &mut effects);
+    shared.metrics.call(lane, answer.rpc, 1, u64::from(value.is_err()));
+    shared.carry_out(&mut effects, lane);
+    answer.deferred.send(|out| {
+        if let Err(error) = encode_body::<C>(answer.profile, &value, out) {
+            tracing::error!(error, "the answer to a mount cannot be encoded");
+        }
+    });
+}
+
+pub(crate) fn unmount(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
+    let outcome = context.typed::<call::UnmountSegment>(reply, |context, args| {
+        let now = context.now();
+        context.shared.graceful.cancel(args.segment_id);
+        context.shared.catalog.unmount(args.segment_id, args.client_id, now, &mut context.worker.effects)
+    });
+    context.carry_out();
+    outcome
+}
+
+pub(crate) fn graceful_unmount(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
+    context.typed::<call::GracefulUnmountSegment>(reply, |context, args| {
+        let segments = context.shared.catalog.segments();
+        let mut owned = segments.iter().filter(|segment| segment.owner() == args.client_id).peekable();
+        if owned.peek().is_none() {
+            return Err(ErrorCode::SEGMENT_NOT_FOUND);
+        }
+        if !owned.any(|segment| segment.info().id == args.segment_id) {
+            return Err(ErrorCode::INVALID_PARAMS);
+        }
+        let deadline = context.now() + Duration::from_millis(args.grace_period_ms);
+        context.shared.graceful.schedule(args.segment_id, args.client_id, deadline);
+        context.shared.janitor.wake();
+        Ok(())
+    })
+}
+
+fn status(shared: &Shared, segment: &yb_catalog::MountedSegment) -> SegmentStatus {
+    match segment.status() {
+        SegmentStatus::OK if shared.graceful.is_leaving(segment.info().id) => SegmentStatus::GRACEFULLY_UNMOUNTING,
+        other => other,
+    }
+}
+
+/// Status of a segment as everybody is told, by whatever picks it.
+pub(crate) fn find_status(
+    shared: &Shared,
+    wanted: impl Fn(&yb_catalog::MountedSegment) -> bool,
+) -> Result<SegmentStatus, ErrorCode> {
+    let segments = shared.catalog.segments();
+    let found = segments.iter().find(|segment| segment.status() == SegmentStatus::OK && wanted(segment));
+    found.map(|segment| status(shared, segment)).ok_or(ErrorCode::SEGMENT_NOT_FOUND)
+}
+
+pub(crate) fn query_status(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
+    context.typed::<call::QuerySegmentStatus>(reply, |context, args| {
+        find_status(context.shared, |segment| segment.info().name.as_bytes() == args.segment_name)
+    })
+}
+
+pub(crate) fn query_status_by_id(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
+    context.typed::<call::QuerySegmentStatusById>(reply, |context, args| {
+        find_status(context.shared, |segment| segment.info().id == args.segment_id)
+    })
+}
+
+pub(crate) fn batch_query_ip(context: &mut Context<'_, '_>, mut reply: Reply<'_>) -> Outcome {
+    let Some(args) = context.args::<call::BatchQueryIp>() else { return reply.bad_arguments() };
+    let segments = context.shared.catalog.segments();
+    let mut hosts: Vec<(ClientId, Vec<&[u8]>)> = Vec::new();
+    for client in args.client_ids.iter() {
+        if hosts.iter().any(|(known, _)| *known == client) {
+            continue;
+        }
+        let mut owned = segments.iter().filter(|segment| segment.owner() == client).peekable();
+        if owned.peek().is_none() {
+            continue;
+        }
+        let mut list: Vec<&[u8]> = Vec::new();
+        for host in owned.filter_map(|segment| host_of(&segment.info().te_endpoint)) {
+            if !list.contains(&host.as_bytes()) {
+                list.push(host.as_bytes());
+            }
+        }
+        hosts.push((client, list));
+    }
+    let missing = args.client_ids.len().saturating_sub(hosts.len());
+    context.count((args.client_ids.len() as u64, missing as u64));
+    match encode_body::<call::BatchQueryIp>(context.profile, &Ok(PackMap(hosts)), reply.body()) {
+        Ok(()) => reply.done(),
+        Err(error) => reply.failed(error),
+    }
+}
+
+/// `a.b.c.d:port` and `[v6]:port` without the port and brackets; a bare IPv6 address as it is; nothing for an empty one.
+fn host_of(endpoint: &str) -> Option<&str> {
+    if endpoint.is_empty() {
+        return None;
+    }
+    if let Some((host, _)) = endpoint.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        return Some(host);
+    }
+    match endpoint.split_once(':') {
+        Some((host, port)) if !port.contains(':') => Some(host),
+        _ => Some(endpoint),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::host_of;
+
+    #[test]
+    fn hosts() {
+        assert_eq!(host_of("10.0.0.1:99"), Some("10.0.0.1"));
+        assert_eq!(host_of("[fe80::1%eth0]:99"), Some("fe80::1%eth0"));
+        assert_eq!(host_of("fe80::1"), Some("fe80::1"));
+        assert_eq!(host_of("node-1"), Some("node-1"));
+        assert_eq!(host_of(""), None);
+    }
+}

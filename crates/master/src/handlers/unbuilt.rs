@@ -1,0 +1,90 @@
+//! Functions of features that are not built: answered with their own type, so that a client goes on.
+//!
+//! What clients call every second (heartbeats, FetchTasks, PollRemoveAll) gets the answer of a master that has nothing to
+//! do; NVMe-oF mounts get what the peer says in a build without it; the rest gets NOT_SUPPORTED.
+
+use yb_rpc::{Outcome, Reply};
+use yb_types::ErrorCode;
+use yb_wire::messages::{OffloadTasks, WeightManagementError};
+use yb_wire::{Call, Rpc, call};
+
+use crate::metrics::Tally;
+use crate::service::Context;
+
+fn refuse<'r, C, T>(context: &mut Context<'_, 'r>, reply: Reply<'_>, code: ErrorCode) -> Outcome
+where
+    C: Call<Reply<'r> = Result<T, ErrorCode>>,
+    Result<T, ErrorCode>: Tally,
+{
+    context.typed::<C>(reply, |_, _| Err(code))
+}
+
+fn refuse_weight<'r, C, T>(context: &mut Context<'_, 'r>, reply: Reply<'_>) -> Outcome
+where
+    C: Call<Reply<'r> = Result<T, WeightManagementError>>,
+    Result<T, WeightManagementError>: Tally,
+{
+    // The error type of these functions has no "not supported".
+    context.typed::<C>(reply, |_, _| Err(WeightManagementError::NOT_READY))
+}
+
+macro_rules! refuse_each {
+    ($context:ident, $reply:ident, $code:expr; $($rpc:ident),*) => {
+        match $context.rpc {
+            $(Rpc::$rpc => return refuse::<call::$rpc, _>($context, $reply, $code),)*
+            _ => {}
+        }
+    };
+}
+
+macro_rules! refuse_weights {
+    ($context:ident, $reply:ident; $($rpc:ident),*) => {
+        match $context.rpc {
+            $(Rpc::$rpc => return refuse_weight::<call::$rpc, _>($context, $reply),)*
+            _ => {}
+        }
+    };
+}
+
+pub(crate) fn dispatch(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
+    match context.rpc {
+        Rpc::FetchTasks => return context.typed::<call::FetchTasks>(reply, |_, _| Ok(Vec::new())),
+        Rpc::OffloadObjectHeartbeat => {
+            return context.typed::<call::OffloadObjectHeartbeat>(reply, |_, _| Ok(OffloadTasks::default()));
+        }
+        Rpc::PromotionObjectHeartbeat => {
+            return context.typed::<call::PromotionObjectHeartbeat>(reply, |_, _| Ok(OffloadTasks::default()));
+        }
+        Rpc::PollRemoveAll => return context.typed::<call::PollRemoveAll>(reply, |_, _| Ok(false)),
+        Rpc::GetAllNofSegments => return context.typed::<call::GetAllNofSegments>(reply, |_, _| Ok(Vec::new())),
+        Rpc::BatchUpsertStart => {
+            return context.typed::<call::BatchUpsertStart>(reply, |_, args| not_supported(args.keys.len()));
+        }
+        Rpc::BatchUpsertEnd => {
+            return context.typed::<call::BatchUpsertEnd>(reply, |_, args| not_supported(args.object_metas.len()));
+        }
+        Rpc::BatchUpsertRevoke => {
+            return context.typed::<call::BatchUpsertRevoke>(reply, |_, args| not_supported(args.keys.len()));
+        }
+        Rpc::BatchEvictDiskReplica => {
+            return context.typed::<call::BatchEvictDiskReplica>(reply, |_, args| not_supported(args.keys.len()));
+        }
+        _ => {}
+    }
+    refuse_each!(context, reply, ErrorCode::UNAVAILABLE_IN_CURRENT_MODE; MountNofSegment, ReMountNofSegment, UnmountNofSegment);
+    refuse_each!(context, reply, ErrorCode::NOT_SUPPORTED;
+        CreateCopyTask, CreateMoveTask, QueryTask, MarkTaskToComplete, CopyStart, CopyEnd, CopyRevoke, MoveStart, MoveEnd,
+        MoveRevoke, DynamicReplicaCopyStart, DynamicReplicaCopyEnd, DynamicReplicaCopyRevoke, UpsertStart, UpsertEnd,
+        UpsertRevoke, BatchReplicaClear, EvictDiskReplica, EvictDiskReplicaIfCurrent, UnmountLocalDiskSegment,
+        ReportSsdCapacity, NotifyOffloadSuccess, PromotionAllocStart, NotifyPromotionSuccess, NotifyPromotionFailure,
+        RegisterPrefetchTask, MountLocalDiskSegment, GetNofSegmentsByName);
+    refuse_weights!(context, reply;
+        BeginWeightImport, CommitWeightImport, AbortWeightImport, GetWeightRevision, ListWeightRevisions,
+        AcquireWeightRevisionLease, RenewWeightRevisionLease, ReleaseWeightRevisionLease, StartWeightResidencyOperation,
+        QueryWeightOperation, DeleteWeightRevision);
+    reply.unknown_function()
+}
+
+fn not_supported<T>(count: usize) -> Vec<Result<T, ErrorCode>> {
+    (0..count).map(|_| Err(ErrorCode::NOT_SUPPORTED)).collect()
+}

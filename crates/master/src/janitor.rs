@@ -1,0 +1,99 @@
+//! The thread for what time brings: clients that fell silent, eviction, frees that have come due, the periodic report.
+//!
+//! It works in small budgeted steps and sleeps between them, so that it never holds a shard's lock for long. A put that
+//! found no space wakes it.
+
+use std::time::Duration;
+
+use yb_catalog::Effects;
+use yb_types::MonotonicTime;
+
+use crate::pool::summary;
+use crate::shared::Shared;
+
+/// Sleep between two rounds when nothing is waiting.
+const TICK: Duration = Duration::from_millis(20);
+/// Sleep after a round of eviction that found nothing it may take: leases end by themselves.
+const EXHAUSTED_TICK: Duration = Duration::from_millis(100);
+/// Objects that one round of eviction looks at.
+const EVICTION_BUDGET: u32 = 8192;
+/// Units of upkeep of one round.
+const UPKEEP_BUDGET: u32 = 4096;
+const LIVENESS_PERIOD: Duration = Duration::from_secs(1);
+const REPORT_PERIOD: Duration = Duration::from_secs(10);
+
+/// Runs until the waker is stopped.
+pub(crate) fn run(shared: &Shared, report: bool) {
+    let lane = shared.metrics.shared_lane().clone();
+    let mut effects = Effects::default();
+    let mut liveness = Timer::new(shared.clock.now(), LIVENESS_PERIOD);
+    let mut reports = Timer::new(shared.clock.now(), REPORT_PERIOD);
+    let mut sleep = TICK;
+    while shared.janitor.wait(sleep) {
+        let now = shared.clock.now();
+        lane.add(shared.metrics.janitor_rounds, 1);
+        for (segment, client) in shared.graceful.take_due(now) {
+            if let Err(code) = shared.catalog.unmount(segment, client, now, &mut effects) {
+                tracing::debug!(%segment, %code, "a graceful unmount came too late");
+            }
+        }
+        if liveness.is_due(now) {
+            shared.catalog.expire_clients(now, &mut effects);
+        }
+        let more = shared.catalog.upkeep(UPKEEP_BUDGET, now, &mut effects);
+        let eviction = evict(shared, now);
+        shared.carry_out(&mut effects, &lane);
+        if report && reports.is_due(now) {
+            tracing::info!("Master Admin Metrics: {}", summary(shared));
+        }
+        sleep = match eviction {
+            Eviction::MoreToDo => Duration::ZERO,
+            Eviction::Exhausted => EXHAUSTED_TICK,
+            Eviction::Idle if more => Duration::ZERO,
+            Eviction::Idle => TICK,
+        };
+    }
+}
+
+enum Eviction {
+    /// Nothing to evict.
+    Idle,
+    /// The goal is not reached yet.
+    MoreToDo,
+    /// Everything left is leased, pinned or being written.
+    Exhausted,
+}
+
+fn evict(shared: &Shared, now: MonotonicTime) -> Eviction {
+    let Some(goal) = shared.catalog.eviction_goal() else { return Eviction::Idle };
+    let done = shared.catalog.evict(&goal, EVICTION_BUDGET, now);
+    if done.keys > 0 {
+        tracing::debug!(keys = done.keys, bytes = done.bytes.0, looked_at = done.steps, "evicted");
+    }
+    if done.exhausted || done.bytes >= goal.target || done.steps == 0 {
+        // Freed enough, or nothing may go: a wake or the next tick looks again.
+        return if done.keys == 0 { Eviction::Exhausted } else { Eviction::Idle };
+    }
+    Eviction::MoreToDo
+}
+
+/// Something that comes round.
+struct Timer {
+    next: MonotonicTime,
+    period: Duration,
+}
+
+impl Timer {
+    fn new(now: MonotonicTime, period: Duration) -> Timer {
+        Timer { next: now + period, period }
+    }
+
+    /// True once a period.
+    fn is_due(&mut self, now: MonotonicTime) -> bool {
+        let due = now >= self.next;
+        if due {
+            self.next = now + self.period;
+        }
+        due
+    }
+}

@@ -1,0 +1,154 @@
+//! A running master.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+
+use yb_admin::{Admin, AdminError};
+use yb_catalog::{BadSettings, Catalog};
+use yb_env::{Rng, spawn_thread};
+use yb_rpc::{BoundListener, Server, ServerSettings, StartError};
+use yb_types::WireVersion;
+use yb_wire::WireProfile;
+
+use crate::config::MasterConfig;
+use crate::dial::Dialer;
+use crate::graceful::GracefulUnmounts;
+use crate::janitor;
+use crate::lane::SlowLane;
+use crate::metrics::MasterMetrics;
+use crate::nodes::Nodes;
+use crate::pool::MasterPool;
+use crate::service::MasterService;
+use crate::shared::{Shared, SharedRef, StorageAnswer, generation_text};
+use crate::waker::Waker;
+
+/// A master did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum MasterError {
+    /// Settings contradict each other.
+    #[error(transparent)]
+    Settings(#[from] BadSettings),
+    /// RPC listener or workers.
+    #[error("{0} (settings rpc_address, rpc_port, compat_listen, rpc_unix_socket)")]
+    Rpc(#[from] StartError),
+    /// Admin HTTP.
+    #[error(transparent)]
+    Admin(#[from] AdminError),
+    /// A thread.
+    #[error("cannot start a thread: {0}")]
+    Thread(#[from] io::Error),
+}
+
+/// A running master. Dropping it stops it.
+pub struct Master {
+    shared: SharedRef,
+    server: Option<Server>,
+    admin: Option<Admin>,
+    janitor: Option<JoinHandle<()>>,
+    listeners: Vec<(BoundListener, WireVersion)>,
+}
+
+impl Master {
+    /// Starts all threads; clients are served when it returns.
+    ///
+    /// # Errors
+    /// See [`MasterError`]; nothing keeps running after one.
+    pub fn start(config: MasterConfig) -> Result<Master, MasterError> {
+        let (listeners, versions): (Vec<_>, Vec<_>) = config.listeners().into_iter().unzip();
+        let shared = Arc::new(shared(&config, &versions)?);
+        // From here on a drop of the half-built master stops what runs.
+        let mut master = Master { shared, server: None, admin: None, janitor: None, listeners: Vec::new() };
+        let settings = ServerSettings {
+            workers: config.workers,
+            backend: config.backend,
+            cores: config.cores.clone(),
+            limits: config.limits.clone(),
+            clock: config.clock.clone(),
+        };
+        let service = Arc::new(MasterService { shared: Arc::clone(&master.shared) });
+        let server = Server::start(settings, &listeners, service)?;
+        let counters = server.counters();
+        // The cells are empty: they are set once, here.
+        let _ = master.shared.server_counters.set(Box::new(move || counters.snapshot()));
+        master.listeners = server.listeners().iter().cloned().zip(versions).collect();
+        let shown = master.listeners.iter().map(|(bound, v)| format!("{} ({})", bound.address, generation_text(*v)));
+        let _ = master.shared.listeners.set(shown.collect());
+        master.server = Some(server);
+        if let Some(options) = &config.admin {
+            master.admin = Some(Admin::start(options, Arc::new(MasterPool(Arc::clone(&master.shared))))?);
+        }
+        let (shared, report) = (Arc::clone(&master.shared), config.report);
+        master.janitor = Some(spawn_thread("yb-janitor", move || janitor::run(&shared, report))?);
+        Ok(master)
+    }
+
+    /// The main RPC address with its real port.
+    pub fn rpc_address(&self) -> SocketAddr {
+        let main = self.listeners.first().and_then(|(bound, _)| bound.tcp());
+        main.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)))
+    }
+
+    /// All RPC listeners with the generation of the wire that each speaks (0.3.14 stands for 0.3.13 too).
+    pub fn listeners(&self) -> &[(BoundListener, WireVersion)] {
+        &self.listeners
+    }
+
+    /// Where admin HTTP listens, `None` without.
+    pub fn admin_address(&self) -> Option<SocketAddr> {
+        self.admin.as_ref().map(Admin::address)
+    }
+
+    /// Whether the workers use io_uring or epoll.
+    pub fn backend(&self) -> Option<yb_rpc::BackendChoice> {
+        self.server.as_ref().map(Server::backend)
+    }
+
+    /// Closes all connections and waits for all threads.
+    pub fn shutdown(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Master {
+    fn drop(&mut self) {
+        self.shared.janitor.stop();
+        drop(self.admin.take());
+        drop(self.server.take());
+        if let Some(dialer) = &self.shared.dialer {
+            dialer.stop();
+        }
+        self.shared.slow.stop();
+        if let Some(janitor) = self.janitor.take()
+            && janitor.join().is_err()
+        {
+            tracing::error!("the janitor panicked");
+        }
+    }
+}
+
+fn shared(config: &MasterConfig, versions: &[WireVersion]) -> Result<Shared, MasterError> {
+    let workers = config.workers.max(1);
+    let lease_ttl_ms = u64::try_from(config.catalog.lease_ttl.as_millis()).unwrap_or(u64::MAX);
+    Ok(Shared {
+        catalog: Catalog::new(config.catalog.clone())?,
+        metrics: MasterMetrics::new(workers + 1),
+        nodes: Nodes::default(),
+        graceful: GracefulUnmounts::default(),
+        janitor: Waker::default(),
+        slow: SlowLane::start()?,
+        dialer: config.dial_back.map(Dialer::start).transpose()?,
+        profiles: versions.iter().map(|version| WireProfile::of(*version)).collect(),
+        listeners: OnceLock::new(),
+        server_counters: OnceLock::new(),
+        message_limits: config.message_limits,
+        storage: StorageAnswer { enable_disk_eviction: config.enable_disk_eviction, quota_bytes: config.quota_bytes },
+        started: config.clock.now(),
+        clock: config.clock.clone(),
+        lease_ttl_ms,
+        workers,
+        worker_seed: AtomicU64::new(Rng::from_entropy().next_u64()),
+    })
+}

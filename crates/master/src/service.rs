@@ -1,0 +1,132 @@
+//! From a request to its handler.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use yb_catalog::{Caller, Effects, Tenant};
+use yb_env::Rng;
+use yb_pack::{Form, Scratch};
+use yb_rpc::{Outcome, Reply, Request};
+use yb_types::{ClientId, MonotonicTime};
+use yb_wire::{Call, ReplyWriter, Rpc, Service, WireProfile};
+
+use crate::handlers;
+use crate::metrics::Tally;
+use crate::shared::{Shared, SharedRef, WorkerState};
+
+/// The master's functions, as the RPC server calls them.
+pub(crate) struct MasterService {
+    pub(crate) shared: SharedRef,
+}
+
+impl yb_rpc::Service for MasterService {
+    type Worker = WorkerState;
+
+    fn worker(&self, index: usize) -> WorkerState {
+        let seed = self.shared.worker_seed.fetch_add(0x9e37_79b9, Ordering::Relaxed);
+        WorkerState {
+            lane: self.shared.metrics.metrics.lane(index).clone(),
+            scratch: Scratch::default(),
+            rng: Rng::seeded(seed),
+            effects: Effects::default(),
+        }
+    }
+
+    fn call(&self, worker: &mut WorkerState, request: Request<'_>, reply: Reply<'_>) -> Outcome {
+        let profile = self.shared.profile(request.tag.0);
+        let Some(rpc) = profile.lookup(Service::Master, request.function) else {
+            return reply.unknown_function();
+        };
+        let mut context = Context { shared: &self.shared, worker, profile, request, rpc };
+        handlers::dispatch(&mut context, reply)
+    }
+}
+
+/// One call while it is answered.
+pub(crate) struct Context<'c, 'r> {
+    pub(crate) shared: &'c Arc<Shared>,
+    pub(crate) worker: &'c mut WorkerState,
+    pub(crate) profile: WireProfile,
+    pub(crate) request: Request<'r>,
+    pub(crate) rpc: Rpc,
+}
+
+impl<'r> Context<'_, 'r> {
+    pub(crate) fn now(&self) -> MonotonicTime {
+        self.request.now
+    }
+
+    /// The caller of a catalog function; every tenant is the default one while multi-tenancy is off.
+    pub(crate) fn caller(&self, client: ClientId) -> Caller {
+        Caller { tenant: Tenant::DEFAULT, client, now: self.request.now }
+    }
+
+    /// The arguments; `None`: answer that they do not decode.
+    pub(crate) fn args<C: Call>(&self) -> Option<C::Args<'r>> {
+        match self.profile.decode_args::<C>(self.request.body, self.shared.message_limits) {
+            Ok(args) => Some(args),
+            Err(error) => {
+                tracing::debug!(peer = ?self.request.peer, %error, "arguments refused");
+                None
+            }
+        }
+    }
+
+    /// Answers a call whose result is a value.
+    pub(crate) fn typed<C: Call>(
+        &mut self,
+        mut reply: Reply<'_>,
+        answer: impl FnOnce(&mut Self, C::Args<'r>) -> C::Reply<'r>,
+    ) -> Outcome
+    where
+        C::Reply<'r>: Tally,
+    {
+        let Some(args) = self.args::<C>() else { return reply.bad_arguments() };
+        let value = answer(self, args);
+        self.count(value.tally());
+        match encode_body::<C>(self.profile, &value, reply.body()) {
+            Ok(()) => reply.done(),
+            Err(error) => reply.failed(error),
+        }
+    }
+
+    /// Counts this call: items, and how many failed.
+    pub(crate) fn count(&self, (items, failed): (u64, u64)) {
+        self.shared.metrics.call(&self.worker.lane, self.rpc, items, failed);
+    }
+
+    /// Carries out what the catalog wants done after a call.
+    pub(crate) fn carry_out(&mut self) {
+        self.shared.carry_out(&mut self.worker.effects, &self.worker.lane);
+    }
+}
+
+/// Appends the body of a result.
+pub(crate) fn encode_body<C: Call>(
+    profile: WireProfile,
+    value: &C::Reply<'_>,
+    out: &mut Vec<u8>,
+) -> Result<(), String> {
+    let signature = profile.signature(C::RPC).map_err(|error| error.to_string())?;
+    yb_pack::encode(value, &signature.reply, Form::Bare, out).map_err(|error| error.to_string())
+}
+
+/// Writes a result piece by piece with `write`, straight into the reply.
+pub(crate) fn written(
+    rpc: Rpc,
+    profile: WireProfile,
+    expected: usize,
+    scratch: &mut Scratch,
+    mut reply: Reply<'_>,
+    write: impl FnOnce(&mut ReplyWriter<'_>),
+) -> Outcome {
+    let begun = ReplyWriter::begin_body(profile.table(), rpc, Form::Bare, expected, reply.body(), scratch);
+    let finished = begun.and_then(|mut writer| {
+        write(&mut writer);
+        writer.finish()
+    });
+    match finished {
+        Ok(()) => reply.done(),
+        Err(error) => reply.failed(error.to_string()),
+    }
+}

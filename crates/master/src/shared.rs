@@ -1,0 +1,97 @@
+//! What all threads of a master share.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use yb_catalog::{Catalog, Effects, UnmountCause};
+use yb_env::{Clock, Rng};
+use yb_metrics::Lane;
+use yb_pack::{Limits, Scratch};
+use yb_rpc::CounterSnapshot;
+use yb_types::{MonotonicTime, WireVersion};
+use yb_wire::WireProfile;
+
+use crate::dial::Dialer;
+use crate::graceful::GracefulUnmounts;
+use crate::lane::SlowLane;
+use crate::metrics::MasterMetrics;
+use crate::nodes::Nodes;
+use crate::waker::Waker;
+
+/// A function that reads the RPC server's counters; set when the server stands.
+pub(crate) type ServerCounters = Box<dyn Fn() -> CounterSnapshot + Send + Sync>;
+
+pub(crate) struct Shared {
+    pub(crate) catalog: Catalog,
+    pub(crate) metrics: MasterMetrics,
+    pub(crate) nodes: Nodes,
+    pub(crate) graceful: GracefulUnmounts,
+    pub(crate) janitor: Waker,
+    pub(crate) slow: SlowLane,
+    pub(crate) dialer: Option<Dialer>,
+    /// By listener tag.
+    pub(crate) profiles: Vec<WireProfile>,
+    /// Text of every listener, for people.
+    pub(crate) listeners: std::sync::OnceLock<Vec<String>>,
+    pub(crate) server_counters: std::sync::OnceLock<ServerCounters>,
+    pub(crate) message_limits: Limits,
+    pub(crate) storage: StorageAnswer,
+    pub(crate) clock: Clock,
+    pub(crate) started: MonotonicTime,
+    /// Milliseconds of the lease that lookups announce.
+    pub(crate) lease_ttl_ms: u64,
+    pub(crate) workers: usize,
+    pub(crate) worker_seed: AtomicU64,
+}
+
+/// What clients are told about a shared filesystem: there is none.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StorageAnswer {
+    pub(crate) enable_disk_eviction: bool,
+    pub(crate) quota_bytes: u64,
+}
+
+impl Shared {
+    /// Carries out what a call of the catalog wants done; empties `effects`.
+    pub(crate) fn carry_out(&self, effects: &mut Effects, lane: &Lane) {
+        if effects.is_empty() {
+            return;
+        }
+        for gone in effects.segments_gone.drain(..) {
+            let cause = match gone.cause {
+                UnmountCause::Asked => "its client unmounted it",
+                UnmountCause::ClientExpired => "its client stopped pinging",
+                UnmountCause::Replaced => "another client mounted the same memory",
+            };
+            tracing::info!(segment = %gone.id, name = gone.name, client = %gone.owner, "segment gone: {cause}");
+        }
+        for client in effects.clients_gone.drain(..) {
+            tracing::info!(%client, "client gone: no ping within client_ttl");
+            self.nodes.forget(client);
+        }
+        if !effects.quiesce.is_empty() {
+            let asked = self.nodes.ask(effects.quiesce.drain(..));
+            lane.add(self.metrics.deferred_frees_asked, asked);
+        }
+    }
+
+    pub(crate) fn profile(&self, tag: u32) -> WireProfile {
+        self.profiles.get(tag as usize).copied().unwrap_or_else(WireProfile::main)
+    }
+}
+
+/// The generation that a listener speaks, for people.
+pub(crate) fn generation_text(version: WireVersion) -> String {
+    if version >= WireVersion::V0_3_13 { "0.3.13 and 0.3.14".to_owned() } else { version.name().to_owned() }
+}
+
+/// State of one RPC worker.
+pub(crate) struct WorkerState {
+    pub(crate) lane: Lane,
+    pub(crate) scratch: Scratch,
+    pub(crate) rng: Rng,
+    pub(crate) effects: Effects,
+}
+
+/// Shared with threads and the admin server.
+pub(crate) type SharedRef = Arc<Shared>;

@@ -82,7 +82,7 @@ impl Mapping {
         }
         let total = usize::try_from(size).map_err(|_| MapError::TooShort { size: 0, needed })?;
         let mapping = Mapping::of_file(file.as_fd(), total)?;
-        Ok(PeerView { mapping, offset: offset as usize, len: len as usize })
+        Ok(PeerView { mapping, offset: offset as usize, len: len as usize, file: (stat.st_dev, stat.st_ino) })
     }
 
     /// Bytes mapped.
@@ -136,9 +136,16 @@ pub struct PeerView {
     mapping: Mapping,
     offset: usize,
     len: usize,
+    /// Device and inode of the memory file.
+    file: (u64, u64),
 }
 
 impl PeerView {
+    /// Whether the view is of this memory file.
+    pub fn is_of(&self, file: &OwnedFd) -> bool {
+        rustix::fs::fstat(file).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == self.file)
+    }
+
     /// The bytes of the region.
     ///
     /// # Errors

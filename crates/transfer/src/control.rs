@@ -1,4 +1,4 @@
-//! The control thread: answers handshakes.
+//! The control thread: answers handshakes, and hands memory to peers on this host.
 //!
 //! Every connection is a small state machine, so a silent client holds up nobody; the oldest silent one makes room
 //! when there are too many.
@@ -18,8 +18,11 @@ use crate::handshake::frame::Frame;
 use crate::handshake::reply::{Answer, Mailbox, answer};
 use crate::handshake::session::{Session, Wants};
 use crate::reactor::Reactor;
+use crate::shm::server::{self as shm, ShmPort};
 
 const LISTENER: u64 = 0;
+const SHM_LISTENER: u64 = 1;
+const FIRST_SESSION: u64 = 2;
 const SWEEP: Duration = Duration::from_millis(250);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -46,6 +49,7 @@ pub(crate) struct ControlThread {
     port: Arc<ControlPort>,
     listener: TcpListener,
     sessions: BTreeMap<u64, (Session, Wants)>,
+    shm_sessions: BTreeMap<u64, (shm::Session, MonotonicTime)>,
     next_token: u64,
     swept: MonotonicTime,
 }
@@ -53,7 +57,15 @@ pub(crate) struct ControlThread {
 impl ControlThread {
     pub(crate) fn new(shared: Arc<Shared>, port: Arc<ControlPort>, listener: TcpListener) -> Self {
         let swept = shared.clock.now();
-        ControlThread { shared, port, listener, sessions: BTreeMap::new(), next_token: LISTENER + 1, swept }
+        ControlThread {
+            shared,
+            port,
+            listener,
+            sessions: BTreeMap::new(),
+            shm_sessions: BTreeMap::new(),
+            next_token: FIRST_SESSION,
+            swept,
+        }
     }
 
     /// Serves until the port is stopped.
@@ -62,15 +74,26 @@ impl ControlThread {
         if let Err(error) = port.reactor.add(&self.listener, LISTENER, Wants::Read) {
             tracing::error!(%error, "the handshake port cannot be watched; no peer can open this engine");
         }
+        if let Some(shm) = self.shm()
+            && let Err(error) = port.reactor.add(&shm.listener, SHM_LISTENER, Wants::Read)
+        {
+            tracing::error!(%error, "the shared-memory socket cannot be watched; peers on this host use TCP");
+        }
         let mut ready = Vec::new();
         while !port.stop.load(Ordering::SeqCst) {
-            let timeout = (!self.sessions.is_empty()).then_some(SWEEP);
+            let unknown = self.shm_sessions.values().any(|(session, _)| !session.is_known());
+            let timeout = (unknown || !self.sessions.is_empty()).then_some(SWEEP);
             if let Err(error) = port.reactor.wait(&mut ready, timeout) {
                 tracing::error!(%error, "the control thread cannot wait for its sockets and ends");
                 return;
             }
             for token in &ready {
-                if *token == LISTENER { self.accept() } else { self.advance(*token) }
+                match *token {
+                    LISTENER => self.accept(),
+                    SHM_LISTENER => self.accept_shm(),
+                    token if self.shm_sessions.contains_key(&token) => self.advance_shm(token),
+                    token => self.advance(token),
+                }
             }
             self.sweep();
         }
@@ -124,6 +147,52 @@ impl ControlThread {
         *wanted = wants;
     }
 
+    fn shm(&self) -> Option<Arc<ShmPort>> {
+        self.shared.serving.as_ref().and_then(|serving| serving.shm.clone())
+    }
+
+    fn accept_shm(&mut self) {
+        let Some(shm) = self.shm() else { return };
+        loop {
+            match shm.accept() {
+                Ok(Some(session)) if self.shm_sessions.len() < self.shared.settings.max_shm_peers => {
+                    let token = self.next_token;
+                    self.next_token += 1;
+                    let deadline = self.shared.clock.now() + self.shared.settings.silent_timeout;
+                    if self.port.reactor.add(&session.stream, token, Wants::Read).is_ok() {
+                        self.shm_sessions.insert(token, (session, deadline));
+                    }
+                }
+                Ok(_) => {
+                    self.shared.counters.refused.fetch_add(1, Ordering::Relaxed);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a shared-memory peer");
+                    yb_env::sleep(ACCEPT_PAUSE);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn advance_shm(&mut self, token: u64) {
+        let Some(shm) = self.shm() else { return };
+        let Some((session, _)) = self.shm_sessions.get_mut(&token) else { return };
+        if session.advance(token, &shm, &self.shared.registry, &self.shared.counters).is_err() {
+            self.close_shm(token);
+        }
+    }
+
+    fn close_shm(&mut self, token: u64) {
+        if let Some((session, _)) = self.shm_sessions.remove(&token) {
+            self.port.reactor.remove(&session.stream);
+        }
+        if let Some(shm) = self.shm() {
+            shm.forget(token, &self.shared.counters);
+        }
+    }
+
     fn sweep(&mut self) {
         let now = self.shared.clock.now();
         if now.since(self.swept) < SWEEP {
@@ -137,6 +206,11 @@ impl ControlThread {
                 self.shared.counters.refused.fetch_add(1, Ordering::Relaxed);
             }
             self.close(token);
+        }
+        let silent = self.shm_sessions.iter().filter(|(_, (session, by))| !session.is_known() && *by <= now);
+        for token in silent.map(|(token, _)| *token).collect::<Vec<_>>() {
+            self.shared.counters.refused.fetch_add(1, Ordering::Relaxed);
+            self.close_shm(token);
         }
     }
 

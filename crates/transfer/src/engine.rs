@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use smallvec::{SmallVec, smallvec};
-use yb_env::Clock;
+use yb_env::{Clock, Rng};
 use yb_mem::{
     Access, ForeignMemory, LocalBuffer, MapError, MemorySegment, RegionInfo, Registry, RegistryError, SegmentOptions,
 };
@@ -24,6 +24,8 @@ use crate::local::LocalTransport;
 use crate::metadata::{BufferDesc, SegmentDesc};
 use crate::segment::{Segment, SegmentHandle, split_endpoint};
 use crate::settings::EngineSettings;
+use crate::shm::client::ShmTransport;
+use crate::shm::server::ShmPort;
 use crate::stats::EngineCounters;
 use crate::tcp::client::TcpTransport;
 use crate::tcp::server::{DataPort, DataThread};
@@ -116,13 +118,19 @@ impl EngineBuilder {
     /// [`StartError`]: an address in use, no threads or descriptors left.
     pub fn build(self) -> Result<Engine, StartError> {
         let sockets = self.settings.listen.map(|listen| Sockets::bind(listen, &self.settings)).transpose()?;
+        let counters = Arc::new(EngineCounters::default());
+        let mut transports: Vec<Box<dyn Transport>> = vec![Box::new(LocalTransport)];
+        if self.settings.shm {
+            transports.push(Box::new(ShmTransport::new(self.settings.clone(), Arc::clone(&counters))));
+        }
+        transports.push(Box::new(TcpTransport::new(self.settings.clone())));
         let shared = Arc::new(Shared {
-            serving: sockets.as_ref().map(|sockets| sockets.serving()).transpose()?,
-            transports: [Box::new(LocalTransport), Box::new(TcpTransport::new(self.settings.clone()))],
+            serving: sockets.as_ref().map(|sockets| sockets.serving(self.settings.shm)).transpose()?,
+            transports,
             settings: self.settings,
             clock: self.clock,
             registry: Registry::default(),
-            counters: EngineCounters::default(),
+            counters,
             segments: RwLock::new(BTreeMap::new()),
             batches: BatchTable::default(),
             closed: AtomicBool::new(false),
@@ -174,7 +182,7 @@ impl Sockets {
         })
     }
 
-    fn serving(&self) -> Result<Serving, StartError> {
+    fn serving(&self, shm: bool) -> Result<Serving, StartError> {
         let os = |what| move |source| StartError::Os { what, source };
         let port = self.handshake.local_addr().map_err(os("reading the handshake port"))?.port();
         let data_port = self.data.local_addr().map_err(os("reading the data port"))?.port();
@@ -184,9 +192,21 @@ impl Sockets {
             endpoint: endpoint.into(),
             host: host.clone(),
             data_port,
+            shm: if shm { open_shm() } else { None },
             control: Arc::new(ControlPort::new().map_err(os("preparing the control thread"))?),
             data: Arc::new(DataPort::new(self.data_threads).map_err(os("preparing the data threads"))?),
         })
+    }
+}
+
+/// Shared memory is a help, not a need: without it, peers use TCP.
+fn open_shm() -> Option<Arc<ShmPort>> {
+    match ShmPort::open(Rng::from_entropy()) {
+        Ok(port) => Some(Arc::new(port)),
+        Err(error) => {
+            tracing::warn!(%error, "no shared memory is offered; peers on this host use TCP");
+            None
+        }
     }
 }
 
@@ -195,6 +215,7 @@ pub(crate) struct Serving {
     pub(crate) endpoint: Arc<str>,
     host: String,
     data_port: u16,
+    pub(crate) shm: Option<Arc<ShmPort>>,
     control: Arc<ControlPort>,
     data: Arc<DataPort>,
 }
@@ -204,9 +225,9 @@ pub(crate) struct Shared {
     pub(crate) settings: EngineSettings,
     pub(crate) clock: Clock,
     pub(crate) registry: Registry,
-    pub(crate) counters: EngineCounters,
+    pub(crate) counters: Arc<EngineCounters>,
     segments: RwLock<BTreeMap<Arc<str>, SegmentHandle>>,
-    transports: [Box<dyn Transport>; 2],
+    transports: Vec<Box<dyn Transport>>,
     batches: BatchTable,
     closed: AtomicBool,
 }
@@ -232,6 +253,9 @@ impl Running {
 
     fn stop(&self) {
         self.shared.close();
+        for transport in &self.shared.transports {
+            transport.stop();
+        }
         for thread in self.threads.lock().drain(..) {
             let _ = thread.join();
         }
@@ -290,7 +314,9 @@ impl Engine {
     /// # Errors
     /// [`RegistryError::Overlap`] when it is registered already.
     pub fn register_segment(&self, segment: Arc<MemorySegment>, access: Access) -> Result<(), RegistryError> {
-        self.0.shared.registry.add_segment(segment, access)
+        self.0.shared.registry.add_segment(segment, access)?;
+        self.0.shared.regions_changed();
+        Ok(())
     }
 
     /// Registers memory of somebody else. Peers reach it over TCP only.
@@ -311,6 +337,7 @@ impl Engine {
         if let Some(serving) = &shared.serving {
             serving.data.recall();
         }
+        shared.regions_changed();
         shared.registry.remove(address, patience)
     }
 
@@ -444,9 +471,12 @@ impl Engine {
     }
 
     /// Whether no transfer that a peer started can still write into `address..address+len`, as far as an owner can
-    /// know: no TCP session is writing there or holds bytes that were not looked at.
-    pub fn is_quiesced(&self, address: u64, len: u64) -> bool {
-        self.0.shared.serving.as_ref().is_none_or(|serving| serving.data.is_quiet(address, len))
+    /// know: no TCP session is writing there or holds bytes that were not looked at, and no peer that says it is
+    /// `writer` has our memory mapped (without a writer: no peer at all). TCP names no writer, so its sessions count
+    /// whoever they belong to; bytes still under way in the network are not seen.
+    pub fn is_quiesced(&self, address: u64, len: u64, writer: Option<ClientId>) -> bool {
+        let Some(serving) = &self.0.shared.serving else { return true };
+        serving.data.is_quiet(address, len) && serving.shm.as_ref().is_none_or(|shm| shm.is_quiet(writer))
     }
 }
 
@@ -476,7 +506,14 @@ impl Shared {
             data_host: Some(serving.host.clone()),
             data_port: serving.data_port,
             data_version: 2,
-            shm: None,
+            shm: serving.shm.as_ref().map(|shm| shm.desc.clone()),
+        }
+    }
+
+    /// Tells peers that have our memory mapped to look again.
+    fn regions_changed(&self) {
+        if let Some(shm) = self.serving.as_ref().and_then(|serving| serving.shm.as_ref()) {
+            shm.page.bump();
         }
     }
 

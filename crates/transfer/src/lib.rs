@@ -22,6 +22,7 @@ mod reactor;
 mod request;
 mod segment;
 mod settings;
+mod shm;
 mod stats;
 mod tcp;
 mod transport;

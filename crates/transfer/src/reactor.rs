@@ -38,6 +38,11 @@ impl Reactor {
         Ok(epoll::add(&self.epoll, fd, EventData::new_u64(token), flags(wants))?)
     }
 
+    /// Reports only the end of a connection.
+    pub(crate) fn add_end_of(&self, fd: impl AsFd, token: u64) -> io::Result<()> {
+        Ok(epoll::add(&self.epoll, fd, EventData::new_u64(token), EventFlags::RDHUP)?)
+    }
+
     pub(crate) fn change(&self, fd: impl AsFd, token: u64, wants: Wants) -> io::Result<()> {
         Ok(epoll::modify(&self.epoll, fd, EventData::new_u64(token), flags(wants))?)
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -12,8 +12,9 @@ use yb_types::MonotonicTime;
 use crate::engine::Shared;
 use crate::handshake::client::{Timing, exchange};
 use crate::handshake::frame::MessageType;
-use crate::metadata::SegmentDesc;
+use crate::metadata::{SegmentDesc, ShmDesc};
 use crate::settings::EngineSettings;
+use crate::shm::client::Slot;
 use crate::tcp::client::IdleLane;
 use crate::transport::Limits;
 use crate::{TransferError, TransferErrorKind};
@@ -69,6 +70,8 @@ struct Known {
 #[derive(Default)]
 struct Metadata {
     known: Option<Known>,
+    /// What shared memory the peer offered last, remembered when the rest is forgotten.
+    offers: Option<Option<ShmDesc>>,
     /// Until when the peer is left alone, and why.
     resting: Option<(MonotonicTime, String)>,
 }
@@ -79,6 +82,8 @@ pub struct Segment {
     pub(crate) in_process: Weak<Shared>,
     pub(crate) idle_lanes: Mutex<Vec<IdleLane>>,
     metadata: Mutex<Metadata>,
+    version: AtomicU64,
+    pub(crate) shm: Slot,
     logged_version_1: AtomicBool,
 }
 
@@ -96,12 +101,19 @@ impl Segment {
             in_process,
             idle_lanes: Mutex::new(Vec::new()),
             metadata: Mutex::new(Metadata::default()),
+            version: AtomicU64::new(0),
+            shm: Slot::default(),
             logged_version_1: AtomicBool::new(false),
         }
     }
 
     pub(crate) fn error(&self, kind: TransferErrorKind, detail: impl fmt::Display) -> TransferError {
         TransferError::new(kind, Arc::clone(&self.endpoint), detail)
+    }
+
+    /// Grows when the peer offers other shared memory than before.
+    pub(crate) fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
     }
 
     /// What the peer says about itself, cached unless `refresh`.
@@ -146,13 +158,19 @@ impl Segment {
         }
         match self.ask(settings, limits) {
             Ok(known) => {
-                *metadata = Metadata { known: Some(known.clone()), resting: None };
+                if metadata.offers.as_ref() != Some(&known.desc.shm) {
+                    self.version.fetch_add(1, Ordering::AcqRel);
+                }
+                metadata.offers = Some(known.desc.shm.clone());
+                metadata.known = Some(known.clone());
+                metadata.resting = None;
                 Ok(known)
             }
             Err(error) => {
                 let slow = limits.clock.now().since(started) > COOL_DOWN / 4;
                 let resting = slow.then(|| (limits.clock.now() + COOL_DOWN, error.to_string()));
-                *metadata = Metadata { known: None, resting };
+                metadata.known = None;
+                metadata.resting = resting;
                 Err(error)
             }
         }

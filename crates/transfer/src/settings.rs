@@ -26,6 +26,8 @@ pub struct EngineSettings {
     pub max_data_connections: usize,
     /// Most handshakes at the same time; the oldest makes room.
     pub max_handshakes: usize,
+    /// Most peers that may have our memory mapped; more use TCP.
+    pub max_shm_peers: usize,
     /// Longest handshake message, either way (`MC_HANDSHAKE_MAX_LENGTH`, 1 MiB to 128 MiB).
     pub handshake_max_length: u64,
     /// Pending connections of the listening sockets (`MC_HANDSHAKE_LISTEN_BACKLOG`).
@@ -64,6 +66,7 @@ impl Default for EngineSettings {
             data_threads: 2,
             max_data_connections: 4096,
             max_handshakes: 256,
+            max_shm_peers: 4096,
             handshake_max_length: 1 << 20,
             backlog: 128,
             connect_timeout: Duration::from_secs(5),

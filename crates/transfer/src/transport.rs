@@ -106,4 +106,7 @@ pub(crate) trait Transport: Send + Sync {
 
     /// Gives every job an outcome. When it returns, nothing can touch the jobs' local memory any more.
     fn run(&self, jobs: &mut [Job<'_>], limits: &Limits<'_>);
+
+    /// Ends the transport's threads.
+    fn stop(&self) {}
 }

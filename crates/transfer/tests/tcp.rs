@@ -1,5 +1,7 @@
 //! Two engines over TCP.
 
+#![allow(clippy::unwrap_used, reason = "test code")]
+
 mod common;
 
 use std::io::{Read, Write};
@@ -244,13 +246,13 @@ fn unregistering_ends_the_writes_that_are_in_the_middle() {
     header[..8].copy_from_slice(&(1_u64 << 20).to_le_bytes());
     header[8..16].copy_from_slice(&memory.address().to_le_bytes());
     header[16] = 0x81;
-    assert!(b.is_quiesced(memory.address(), memory.len()));
+    assert!(b.is_quiesced(memory.address(), memory.len(), None));
     stream.write_all(&header).unwrap();
     stream.write_all(&[7; 1000]).unwrap();
-    eventually("the write is open", || !b.is_quiesced(memory.address(), 1));
-    assert!(b.is_quiesced(memory.address() + memory.len(), 10), "other ranges are quiet");
+    eventually("the write is open", || !b.is_quiesced(memory.address(), 1, None));
+    assert!(b.is_quiesced(memory.address() + memory.len(), 10, None), "other ranges are quiet");
     eventually("the bytes arrive", || content(&memory, 999, 1) == [7]);
     b.unregister(memory.address(), Duration::from_secs(5)).unwrap();
     assert_eq!(stream.read(&mut [0; 8]).unwrap_or(0), 0);
-    assert!(b.is_quiesced(memory.address(), memory.len()));
+    assert!(b.is_quiesced(memory.address(), memory.len(), None));
 }

@@ -1,5 +1,7 @@
 //! Byte streams recorded with the peer's engine, played against ours.
 
+#![allow(clippy::unwrap_used, reason = "test code")]
+
 mod common;
 
 use std::io::{Read, Write};

@@ -1,5 +1,6 @@
 //! Engines for tests.
 #![allow(dead_code, reason = "every test program uses its own part")]
+#![allow(clippy::unwrap_used, reason = "test code")]
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,0 +1,241 @@
+//! Shared memory, with a second process as the owner: this test program starts itself again.
+
+#![allow(clippy::unwrap_used, reason = "test code")]
+
+mod common;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::Duration;
+
+use common::*;
+use yb_transfer::{Access, Engine, EngineSettings, SegmentOptions, TransferErrorKind};
+use yb_types::{ClientId, Uuid};
+
+const OWNER: &str = "YB_TEST_OWNER_LISTENS";
+const SIZE: u64 = 8 << 20;
+
+fn shm_settings() -> EngineSettings {
+    EngineSettings { shm: true, ..tcp_settings() }
+}
+
+/// Not a test of its own: the body of the owner process.
+#[test]
+fn owner_process() {
+    let Ok(listen) = std::env::var(OWNER) else { return };
+    let owner = engine(EngineSettings { listen: Some(listen.parse().unwrap()), ..shm_settings() });
+    let memory = memory(&owner, SIZE);
+    fill(&memory, &pattern(SIZE as usize, 42));
+    println!("\nowner {} {}", owner.endpoint().unwrap(), memory.address());
+    for line in std::io::stdin().lines() {
+        match line.unwrap().as_str() {
+            "sum" => println!("\nsum {}", sum(&content(&memory, 0, SIZE as usize))),
+            "release" => {
+                owner.unregister(memory.address(), PATIENCE).unwrap();
+                println!("\nreleased");
+            }
+            other => panic!("unknown order {other}"),
+        }
+    }
+}
+
+fn sum(bytes: &[u8]) -> u64 {
+    bytes.chunks(8).fold(7, |sum, chunk| {
+        chunk.iter().fold(sum.rotate_left(5), |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)))
+    })
+}
+
+struct Owner {
+    process: Child,
+    orders: ChildStdin,
+    lines: BufReader<std::process::ChildStdout>,
+    endpoint: String,
+    address: u64,
+}
+
+impl Owner {
+    fn start(listen: &str) -> Self {
+        let mut process = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "owner_process", "--nocapture", "--test-threads=1"])
+            .env(OWNER, listen)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let orders = process.stdin.take().unwrap();
+        let lines = BufReader::new(process.stdout.take().unwrap());
+        let mut owner = Owner { process, orders, lines, endpoint: String::new(), address: 0 };
+        let words = owner.answer("owner ");
+        owner.endpoint = words[1].clone();
+        owner.address = words[2].parse().unwrap();
+        owner
+    }
+
+    fn answer(&mut self, start: &str) -> Vec<String> {
+        loop {
+            let mut line = String::new();
+            assert!(self.lines.read_line(&mut line).unwrap() > 0, "the owner ended");
+            if line.starts_with(start) {
+                return line.split_whitespace().map(str::to_owned).collect();
+            }
+        }
+    }
+
+    fn order(&mut self, order: &str, answer: &str) -> Vec<String> {
+        writeln!(self.orders, "{order}").unwrap();
+        self.answer(answer)
+    }
+
+    fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn peer_engine() -> Engine {
+    engine(EngineSettings { listen: None, ..shm_settings() })
+}
+
+#[test]
+fn every_size_is_copied_both_ways_without_a_socket() {
+    let mut owner = Owner::start("127.0.0.1:0");
+    let a = peer_engine();
+    let peer = a.open_segment(&owner.endpoint).unwrap();
+    let mut expected = pattern(SIZE as usize, 42);
+    for (size, offset) in [(1, 0), (4096, 1), ((1 << 20) + 3, 4097), (SIZE as usize - 5, 5)] {
+        let mut got = vec![0; size];
+        let remote = owner.address + offset as u64;
+        a.transfer_sync(&[read(&peer, remote, &mut got)], a.now() + PATIENCE).into_result().unwrap();
+        assert!(got == expected[offset..offset + size], "read of {size}");
+        let sent = pattern(size, size as u64);
+        a.transfer_sync(&[write(&peer, remote, &sent)], a.now() + PATIENCE).into_result().unwrap();
+        expected[offset..offset + size].copy_from_slice(&sent);
+    }
+    assert_eq!(owner.order("sum", "sum ")[1], sum(&expected).to_string(), "the owner sees what was written");
+    let stats = a.stats();
+    assert_eq!((stats.shm.requests, stats.tcp.requests, stats.shm_fallbacks), (8, 0, 0));
+}
+
+#[test]
+fn ranges_outside_the_mapped_regions_are_refused_by_the_owner() {
+    let owner = Owner::start("127.0.0.1:0");
+    let a = peer_engine();
+    let peer = a.open_segment(&owner.endpoint).unwrap();
+    let mut got = [0; 16];
+    for remote in [owner.address + SIZE - 15, owner.address - 1, 8, u64::MAX - 3] {
+        let outcome = a.transfer_sync(&[read(&peer, remote, &mut got)], a.now() + PATIENCE);
+        assert_eq!(outcome.into_result().unwrap_err().kind(), TransferErrorKind::RemoteRefused, "{remote:#x}");
+    }
+}
+
+#[test]
+fn a_killed_owner_is_noticed_and_its_successor_is_mapped() {
+    let mut owner = Owner::start("127.0.0.1:0");
+    let a = peer_engine();
+    let peer = a.open_segment(&owner.endpoint).unwrap();
+    let mut got = vec![0; 100];
+    a.transfer_sync(&[read(&peer, owner.address, &mut got)], a.now() + PATIENCE).into_result().unwrap();
+    owner.kill();
+    let clock_start = a.now();
+    let sent = pattern(100, 1);
+    let error = a.transfer_sync(&[write(&peer, owner.address, &sent)], a.now() + PATIENCE).into_result().unwrap_err();
+    assert!(matches!(error.kind(), TransferErrorKind::PeerGone | TransferErrorKind::Unreachable), "{error}");
+    assert!(error.is_retryable());
+    assert!(a.now().since(clock_start) < Duration::from_secs(1), "no timeout is waited for");
+    eventually("the watching thread drops the mapping", || {
+        let outcome = a.transfer_sync(&[read(&peer, owner.address, &mut got)], a.now() + PATIENCE);
+        outcome.into_result().is_err_and(|error| error.kind() == TransferErrorKind::Unreachable)
+    });
+    let successor = Owner::start(&owner.endpoint);
+    a.transfer_sync(&[read(&peer, successor.address, &mut got)], a.now() + PATIENCE).into_result().unwrap();
+    assert!(got == pattern(SIZE as usize, 42)[..100]);
+    // The first call after the restart may go over TCP, until the new metadata are known.
+    a.transfer_sync(&[read(&peer, successor.address, &mut got)], a.now() + PATIENCE).into_result().unwrap();
+    assert!(a.stats().shm.requests >= 2, "{:?}", a.stats());
+}
+
+#[test]
+fn a_released_region_is_refused_at_once() {
+    let mut owner = Owner::start("127.0.0.1:0");
+    let a = peer_engine();
+    let peer = a.open_segment(&owner.endpoint).unwrap();
+    let mut got = vec![0; 100];
+    a.transfer_sync(&[read(&peer, owner.address, &mut got)], a.now() + PATIENCE).into_result().unwrap();
+    owner.order("release", "released");
+    let outcome = a.transfer_sync(&[read(&peer, owner.address, &mut got)], a.now() + PATIENCE);
+    assert_eq!(outcome.into_result().unwrap_err().kind(), TransferErrorKind::RemoteRefused);
+}
+
+#[test]
+fn regions_that_come_later_are_mapped_and_memory_of_others_goes_over_tcp() {
+    let (a, b) = (peer_engine(), engine(shm_settings()));
+    let first = memory(&b, 4096);
+    let peer = open(&a, &b);
+    let mut got = vec![0; 100];
+    a.transfer_sync(&[read(&peer, first.address(), &mut got)], a.now() + PATIENCE).into_result().unwrap();
+    let second: Vec<_> = (0..100).map(|_| memory(&b, 8192)).collect();
+    for memory in &second {
+        fill(memory, &pattern(100, memory.address()));
+        a.transfer_sync(&[read(&peer, memory.address(), &mut got)], a.now() + PATIENCE).into_result().unwrap();
+        assert!(got == pattern(100, memory.address()));
+    }
+    assert_eq!((a.stats().shm.requests, a.stats().tcp.requests), (101, 0));
+    let forbidden = b.allocate(4096, SegmentOptions::default(), Access::Local).unwrap();
+    let outcome = a.transfer_sync(&[read(&peer, forbidden.address(), &mut got)], a.now() + PATIENCE);
+    assert_eq!(outcome.into_result().unwrap_err().kind(), TransferErrorKind::RemoteRefused);
+    assert_eq!(a.stats().tcp.failures, 1);
+}
+
+#[test]
+fn an_owner_knows_which_writers_have_its_memory_mapped() {
+    let client = |first| ClientId(Uuid { first, second: 1 });
+    let b = engine(shm_settings());
+    let memory = memory(&b, 4096);
+    let quiet = |writer| b.is_quiesced(memory.address(), memory.len(), writer);
+    assert!(quiet(None));
+    let a = engine(EngineSettings { listen: None, client_id: client(5), ..shm_settings() });
+    let sent = pattern(10, 1);
+    a.transfer_sync(&[write(&open(&a, &b), memory.address(), &sent)], a.now() + PATIENCE).into_result().unwrap();
+    assert!(!quiet(Some(client(5))) && !quiet(None));
+    assert!(quiet(Some(client(6))));
+    assert_eq!(b.stats().shm_peers, 1);
+    drop(a);
+    eventually("the owner sees the peer go", || quiet(Some(client(5))));
+    assert_eq!(b.stats().shm_peers, 0);
+}
+
+#[test]
+fn without_permission_tcp_is_used() {
+    let (a, b) = (engine(tcp_settings()), engine(shm_settings()));
+    let memory = memory(&b, 4096);
+    let mut got = [0; 4];
+    a.transfer_sync(&[read(&open(&a, &b), memory.address(), &mut got)], a.now() + PATIENCE).into_result().unwrap();
+    assert_eq!((a.stats().tcp.requests, a.stats().shm.requests, b.stats().shm_peers), (1, 0, 0));
+}
+
+#[test]
+fn nonsense_on_the_socket_is_closed() {
+    use std::os::linux::net::SocketAddrExt;
+    let b = engine(shm_settings());
+    let mut handshake = std::net::TcpStream::connect(b.endpoint().unwrap()).unwrap();
+    handshake.write_all(b"\x03\0\0\0\0\0\0\0\x01{}").unwrap();
+    let mut reply = Vec::new();
+    handshake.read_to_end(&mut reply).unwrap();
+    let desc: serde_json::Value = serde_json::from_slice(&reply[9..]).unwrap();
+    let name = desc["yuebing"]["shm"].as_str().unwrap();
+    let address = std::os::unix::net::SocketAddr::from_abstract_name(name).unwrap();
+    for bytes in [&b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[..], b"YBSHM\0\x02\0aaaaaaaabbbbbbbb", b"YB"] {
+        let mut stream = std::os::unix::net::UnixStream::connect_addr(&address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(bytes).unwrap();
+        assert_eq!(stream.read(&mut [0; 8]).unwrap_or(0), 0);
+    }
+    assert_eq!(b.stats().shm_peers, 0);
+}

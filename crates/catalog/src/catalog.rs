@@ -7,7 +7,7 @@ use yb_types::{ByteLen, ClientId, MonotonicTime, SegmentId};
 
 use crate::clients::Clients;
 use crate::effects::{Effects, Quiesce};
-use crate::entry::{Entry, Replica, flag};
+use crate::entry::{Entry, Replica};
 use crate::key::{KeyHash, KeyHasher, SHARDS, Tenant};
 use crate::placement::{FreeRatioFirst, PlacementPolicy, RandomPlacement};
 use crate::segment::Hold;
@@ -78,13 +78,19 @@ impl Catalog {
         &self.settings
     }
 
-    /// Counters and gauges now. Gauges are read one after another, not at one moment.
+    /// Counters and gauges now, read one after another, not at one moment. Locks every shard for an instant: for
+    /// scrapes, not for requests.
     pub fn stats(&self) -> Stats {
         let table = self.segments.load();
         let live = || table.iter().filter(|segment| segment.is_live());
+        let counts = self.shards.iter().map(|shard| shard.state.read().counts());
+        let [keys, unfinished, soft_pins] = counts.fold([0; 3], |sum, add| [0, 1, 2].map(|at| sum[at] + add[at]));
         Stats {
+            keys,
+            unfinished,
+            soft_pins,
             capacity_bytes: self.segments.capacity().0,
-            allocated_bytes: live().map(|segment| segment.used().0).sum(),
+            allocated_bytes: self.allocated().0,
             withheld_bytes: live().map(|segment| segment.withheld().0).sum(),
             segments: live().count() as u64,
             clients: self.clients.lock().in_good_standing() as u64,
@@ -104,6 +110,12 @@ impl Catalog {
         freed
     }
 
+    /// Bytes not free in the mounted segments.
+    pub(crate) fn allocated(&self) -> ByteLen {
+        let table = self.segments.load();
+        ByteLen(table.iter().filter(|segment| segment.is_live()).map(|segment| segment.used().0).sum())
+    }
+
     pub(crate) fn hash(&self, tenant: Tenant, key: &[u8]) -> KeyHash {
         self.hasher.hash(tenant, key)
     }
@@ -118,12 +130,9 @@ impl Catalog {
         effects: &mut Effects,
     ) -> ByteLen {
         let entry = &state.slab[slot];
-        let hash = self.hash(entry.tenant, &entry.key);
+        let hash = self.hash(entry.tenant, entry.key.as_slice());
         let entry = state.erase(slot, hash.word);
         state.publish_front(&self.fronts[hash.shard]);
-        self.counters.sub(|c| &c.keys, 1);
-        self.counters.sub(|c| &c.unfinished, u64::from(!entry.is_finished()));
-        self.counters.sub(|c| &c.soft_pins, u64::from(entry.has(flag::SOFT_PIN)));
         let table = self.segments.load();
         let freed = entry.replicas.as_slice().iter().map(|replica| {
             let giving = GivingUp { table: &table, entry: &entry, leave, now };

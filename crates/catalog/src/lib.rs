@@ -37,6 +37,7 @@ mod settings;
 mod shard;
 mod slab;
 mod stats;
+mod table;
 mod upkeep;
 mod view;
 

@@ -29,7 +29,7 @@ impl KeyPattern {
     }
 
     pub(crate) fn matches(&self, entry: &Entry) -> bool {
-        self.0.is_match(&entry.key)
+        self.0.is_match(entry.key.as_slice())
     }
 }
 

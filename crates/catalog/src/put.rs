@@ -6,6 +6,7 @@
 //!   readable and removed, when the release timeout has passed, or when the node confirms it;
 //! - a put refused changes nothing.
 
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use yb_types::{ByteLen, ErrorCode, MonotonicTime, ReplicaType, ReplicateConfig, 
 use crate::catalog::{Caller, Catalog, Leave};
 use crate::effects::{Effects, PutRefusal};
 use crate::entry::{Replica, Replicas, flag};
-use crate::key::KeyHash;
+use crate::key::{KeyBytes, KeyHash};
 use crate::placement::{PlacementView, Random};
 use crate::reclaim::MakeRoom;
 use crate::segments::SegmentTable;
@@ -39,6 +40,9 @@ struct Batch<'a> {
     soft_pin: Option<Duration>,
     /// Where the first key of the batch went, when all are to go to one place.
     same_segment: Option<u32>,
+    /// Numbers for replicas that the batch has and has not used yet.
+    ids: Range<u64>,
+    ids_at_once: u64,
     random: &'a mut dyn Random,
     effects: &'a mut Effects,
 }
@@ -50,6 +54,9 @@ struct Item<'a> {
     size: u64,
     hash: KeyHash,
 }
+
+/// A batch takes no more numbers than this at a time.
+const IDS_AT_ONCE: u64 = 128;
 
 type Placed = SmallVec<[Replica; 4]>;
 
@@ -69,7 +76,8 @@ impl Catalog {
         let items = items.into_iter();
         let checked = self.check_config(call, items.len());
         let soft_pin = checked.unwrap_or_default();
-        let mut batch = Batch { call: *call, soft_pin, same_segment: None, random, effects };
+        let ids_at_once = (items.len() as u64).min(IDS_AT_ONCE);
+        let mut batch = Batch { call: *call, soft_pin, same_segment: None, ids: 0..0, ids_at_once, random, effects };
         for (at, (key, size)) in items.enumerate() {
             let key = key.as_ref();
             let refusal = match checked {
@@ -190,7 +198,7 @@ impl Catalog {
     fn fill(&self, batch: &Batch<'_>, item: &Item<'_>, state: &mut ShardState, slot: u32, replicas: &[Replica]) {
         let PutCall { caller, config, .. } = batch.call;
         let entry = &mut state.slab[slot];
-        entry.key = item.key.into();
+        entry.key = KeyBytes::new(item.key);
         entry.tenant = caller.tenant;
         entry.creator = caller.client;
         entry.size = item.size;
@@ -199,9 +207,6 @@ impl Catalog {
         entry.replicas = Replicas::from_slice(replicas);
         entry.set_start(replicas.first().map_or(1, |first| first.id().0), caller.now);
         state.publish(slot, item.hash.word, batch.soft_pin.map(SoftPin::Pending));
-        self.counters.add(|c| &c.keys, 1);
-        self.counters.add(|c| &c.unfinished, 1);
-        self.counters.add(|c| &c.soft_pins, u64::from(batch.soft_pin.is_some()));
         let wanted = usize::try_from(config.replica_num).unwrap_or(usize::MAX);
         self.counters.add(|c| &c.partial_allocations, u64::from(replicas.len() < wanted));
     }
@@ -227,14 +232,26 @@ impl Catalog {
         if placed.is_empty() {
             return Err(why_nowhere(&table.view, ByteLen(item.size)));
         }
-        let first = self.next_id.fetch_add(placed.len() as u64, Ordering::Relaxed);
-        for (id, replica) in (first..).zip(&mut placed) {
+        for (id, replica) in self.take_ids(batch, placed.len()).zip(&mut placed) {
             *replica = replica.with_id(id);
         }
         if batch.call.config.prefer_alloc_in_same_node && batch.same_segment.is_none() {
             batch.same_segment = placed.first().map(|replica| replica.segment);
         }
         Ok(placed)
+    }
+
+    /// Numbers for the replicas of one object. A batch takes them from the common counter many at a time.
+    fn take_ids(&self, batch: &mut Batch<'_>, count: usize) -> Range<u64> {
+        let count = count as u64;
+        if batch.ids.end - batch.ids.start < count {
+            let take = count.max(batch.ids_at_once);
+            let first = self.next_id.fetch_add(take, Ordering::Relaxed);
+            batch.ids = first..first + take;
+        }
+        let first = batch.ids.start;
+        batch.ids.start += count;
+        first..first + count
     }
 
     /// Tries what the caller named: the place of the batch's first key, preferred segments, the caller's host.
@@ -291,7 +308,6 @@ impl Catalog {
         if selects_memory(which) {
             state.finish(slot, caller.now, checksum);
             state.publish_front(&self.fronts[hash.shard]);
-            self.counters.sub(|c| &c.unfinished, 1);
         }
         Ok(())
     }

@@ -56,12 +56,11 @@ type Candidate = Reverse<(u64, usize, u32)>;
 impl Catalog {
     /// What eviction has to free now, by the watermark or because a put found no space; `None` when nothing.
     pub fn eviction_goal(&self) -> Option<EvictionGoal> {
-        let stats = self.stats();
-        if stats.capacity_bytes == 0 {
+        let capacity = self.segments.capacity().0 as f64;
+        if capacity == 0.0 {
             return None;
         }
-        let capacity = stats.capacity_bytes as f64;
-        let used = stats.allocated_bytes as f64 / capacity;
+        let used = self.allocated().0 as f64 / capacity;
         let (ratio, over) = (self.settings.eviction_ratio, used - self.settings.eviction_high_watermark);
         let starved = self.starved.load(Ordering::Relaxed) && ratio > 0.0;
         if over <= 0.0 && !starved {

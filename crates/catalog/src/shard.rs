@@ -9,27 +9,20 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hashbrown::HashTable;
 use parking_lot::RwLock;
 use yb_types::MonotonicTime;
 
 use crate::entry::{Entry, flag};
 use crate::evict::{EvictionPolicy, SecondChance, Verdict};
-use crate::key::{Tenant, table_hash};
+use crate::key::Tenant;
 use crate::list::List;
 use crate::slab::Slab;
+use crate::table::Table;
 
 /// What keeps shards of different cores off each other's cache lines.
 #[repr(align(128))]
 pub(crate) struct Shard {
     pub state: RwLock<ShardState>,
-}
-
-/// Eight bytes a key: the hash saves looking at the entry when the table grows and when keys differ.
-#[derive(Clone, Copy)]
-struct Place {
-    word: u32,
-    slot: u32,
 }
 
 /// The soft pin of one object.
@@ -42,7 +35,7 @@ pub(crate) enum SoftPin {
 }
 
 pub(crate) struct ShardState {
-    table: HashTable<Place>,
+    table: Table,
     pub slab: Slab,
     pub unfinished: List,
     queue: SecondChance,
@@ -57,7 +50,7 @@ impl Shard {
     pub fn new() -> Self {
         Shard {
             state: RwLock::new(ShardState {
-                table: HashTable::new(),
+                table: Table::new(),
                 slab: Slab::new(),
                 unfinished: List::new(),
                 queue: SecondChance::new(),
@@ -71,18 +64,15 @@ impl Shard {
 impl ShardState {
     /// The slot of a key.
     pub fn find(&self, tenant: Tenant, word: u32, key: &[u8]) -> Option<u32> {
-        let same = |place: &Place| {
-            place.word == word && {
-                let entry = &self.slab[place.slot];
-                entry.tenant == tenant && *entry.key == *key
-            }
-        };
-        self.table.find(table_hash(word), same).map(|place| place.slot)
+        self.table.find(word, |slot| {
+            let entry = &self.slab[slot];
+            entry.tenant == tenant && entry.key.as_slice() == key
+        })
     }
 
     /// Makes a filled slot known under its key, as an unfinished put.
     pub fn publish(&mut self, slot: u32, word: u32, soft_pin: Option<SoftPin>) {
-        self.table.insert_unique(table_hash(word), Place { word, slot }, |place| table_hash(place.word));
+        self.table.insert(word, slot);
         self.unfinished.push_back(&mut self.slab, slot);
         if let Some(pin) = soft_pin {
             self.slab[slot].flags |= flag::SOFT_PIN;
@@ -114,9 +104,7 @@ impl ShardState {
         } else if !entry.has(flag::HARD_PIN) {
             self.queue.remove(&mut self.slab, slot);
         }
-        if let Ok(place) = self.table.find_entry(table_hash(word), |place| place.slot == slot) {
-            place.remove();
-        }
+        self.table.remove(word, slot);
         if self.slab[slot].has(flag::SOFT_PIN) {
             self.soft_pins.remove(&slot);
         }
@@ -137,6 +125,11 @@ impl ShardState {
         })
     }
 
+    /// Objects, unfinished puts, and soft pins.
+    pub fn counts(&self) -> [u64; 3] {
+        [self.table.len() as u64, u64::from(self.unfinished.len()), self.soft_pins.len() as u64]
+    }
+
     /// Objects in the eviction queue.
     pub fn queued(&self) -> u32 {
         self.queue.len()
@@ -153,12 +146,12 @@ impl ShardState {
 
     /// Every entry, in no order.
     pub fn iter(&self) -> impl Iterator<Item = &Entry> {
-        self.table.iter().map(|place| &self.slab[place.slot])
+        self.table.iter().map(|slot| &self.slab[slot])
     }
 
     /// The slot of every entry, in no order.
     pub fn slots(&self) -> impl Iterator<Item = u32> {
-        self.table.iter().map(|place| place.slot)
+        self.table.iter()
     }
 }
 
@@ -173,7 +166,7 @@ impl ShardState {
         }
         let (mut unfinished, mut queued, mut pinned) = (0, 0, 0);
         for entry in self.iter() {
-            assert!(!entry.key.is_empty() && !entry.replicas.as_slice().is_empty());
+            assert!(!entry.key.as_slice().is_empty() && !entry.replicas.as_slice().is_empty());
             unfinished += u32::from(!entry.is_finished());
             queued += u32::from(entry.is_finished() && !entry.has(flag::HARD_PIN));
             pinned += usize::from(entry.has(flag::SOFT_PIN));

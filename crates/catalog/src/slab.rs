@@ -4,7 +4,8 @@ use std::ops::{Index, IndexMut};
 
 use crate::entry::{Entry, NIL};
 
-const CHUNK: usize = 32;
+/// 28 entries of 144 bytes fill a page: 4032 of 4096 bytes.
+const CHUNK: usize = 28;
 
 pub(crate) struct Slab {
     chunks: Vec<Box<[Entry]>>,
@@ -16,7 +17,7 @@ impl Slab {
         Slab { chunks: Vec::new(), vacant: NIL }
     }
 
-    /// A vacant slot, to be filled by the caller. `None` when the shard has 2^32 - 32 entries.
+    /// A vacant slot, to be filled by the caller. `None` when the shard has nearly 2^32 entries.
     pub fn reserve(&mut self) -> Option<u32> {
         if self.vacant == NIL {
             self.grow()?;
@@ -45,7 +46,7 @@ impl Slab {
     /// The entry in a slot, if the slot exists and is taken.
     pub fn get(&self, slot: u32) -> Option<&Entry> {
         let entry = self.chunks.get(slot as usize / CHUNK)?.get(slot as usize % CHUNK)?;
-        (!entry.key.is_empty()).then_some(entry)
+        (!entry.key.as_slice().is_empty()).then_some(entry)
     }
 }
 

@@ -78,10 +78,4 @@ impl Counters {
             counter(self).fetch_add(by, Ordering::Relaxed);
         }
     }
-
-    pub fn sub(&self, counter: impl Fn(&Self) -> &AtomicU64, by: u64) {
-        if by > 0 {
-            counter(self).fetch_sub(by, Ordering::Relaxed);
-        }
-    }
 }

@@ -43,7 +43,7 @@ impl<'a> ObjectView<'a> {
 
     /// The key, without its tenant.
     pub fn key(&self) -> &'a [u8] {
-        &self.entry.key
+        self.entry.key.as_slice()
     }
 
     /// Bytes of the object.

@@ -1,3 +1,71 @@
 //! The `yuebing` command, which also answers to the peer's command names by `argv[0]`.
 #![forbid(unsafe_code)]
-fn main() {}
+
+mod admin;
+mod args;
+mod commands;
+mod connect;
+mod daemon;
+mod failure;
+mod http;
+mod output;
+mod pool;
+mod signals;
+mod size;
+mod supervise;
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Parser;
+use yb_master::CommandStyle;
+
+use crate::args::{Command, Yuebing};
+use crate::failure::Outcome;
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args_os();
+    let called_as = arguments.next().unwrap_or_default();
+    let name = Path::new(&called_as).file_name().and_then(|n| n.to_str()).unwrap_or_default();
+    let rest: Vec<OsString> = arguments.collect();
+    match name {
+        "mooncake_master" => daemon::master(name, CommandStyle::Peer, rest),
+        "mooncake_client" => daemon::node(name, rest),
+        _ => match Yuebing::parse().command {
+            Command::Master(args) => daemon::master("yuebing master", CommandStyle::Ours, args.flags),
+            Command::Node(args) => daemon::node("yuebing node", args.flags),
+            other => answer(run(&other)),
+        },
+    }
+}
+
+fn run(command: &Command) -> Outcome {
+    match command {
+        Command::Up(args) => commands::up::run(args),
+        Command::Put(args) => commands::objects::put(args),
+        Command::Get(args) => commands::objects::get(args),
+        Command::Stat(args) => commands::objects::stat(args),
+        Command::Ls(args) => commands::objects::ls(args),
+        Command::Rm(args) => commands::objects::rm(args),
+        Command::Replay(args) => commands::replay::run(args),
+        Command::Status(args) => commands::status::run(args),
+        Command::Bench(command) => commands::bench::run(command),
+        Command::Trace(command) => commands::trace::run(command),
+        Command::Master(_) | Command::Node(_) => Ok(()),
+    }
+}
+
+/// The one place where a failure becomes words and an exit code.
+fn answer(outcome: Outcome) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            let text = failure.to_string();
+            if !text.is_empty() {
+                eprintln!("yuebing: {text}");
+            }
+            failure.exit.into()
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! What the admin port of a master says: keys, clients, segments and their use.
+//!
+//! Everything here comes from `/metrics` and `/get_segments_detail`, which the peer's master has too; asking changes
+//! nothing in the master, unlike its lookups.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::failure::{Exit, Failure, Outcome};
+use crate::http;
+
+/// A master at a glance.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Status {
+    /// Where this was asked, host:port.
+    pub admin: String,
+    /// Objects.
+    pub keys: u64,
+    /// Objects pinned softly.
+    pub soft_pinned_keys: u64,
+    /// Clients whose heartbeat arrives.
+    pub clients: u64,
+    /// Bytes in use.
+    pub used_bytes: u64,
+    /// Bytes lent by all segments.
+    pub capacity_bytes: u64,
+    /// Objects evicted since the master started.
+    pub evicted_keys: u64,
+    /// Bytes evicted since the master started.
+    pub evicted_bytes: u64,
+    /// One a segment, by name.
+    pub segments: Vec<Segment>,
+}
+
+/// A piece of memory lent to the pool.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Segment {
+    /// Its name.
+    pub name: String,
+    /// Where its owner answers, if the master says.
+    pub endpoint: Option<String>,
+    /// `OK`, or what keeps new objects away, if the master says.
+    pub status: Option<String>,
+    /// Bytes in use.
+    pub used_bytes: u64,
+    /// Bytes lent.
+    pub capacity_bytes: u64,
+}
+
+#[derive(Deserialize)]
+struct Details {
+    segments: Vec<Detail>,
+}
+
+#[derive(Deserialize)]
+struct Detail {
+    segment_name: String,
+    #[serde(default)]
+    te_endpoint: Option<String>,
+    #[serde(default)]
+    status: Option<String>,
+}
+
+/// Asks the admin port.
+///
+/// # Errors
+/// [`Exit::Unreachable`] if nothing answers there.
+pub fn status(admin: &str) -> Outcome<Status> {
+    let metrics = text(admin, "/metrics")?;
+    let mut status = from_metrics(admin, &metrics);
+    // Masters without this page still have the numbers above.
+    let details = http::get(admin, "/get_segments_detail").ok().filter(|answer| answer.status == 200);
+    if let Some(details) = details.and_then(|answer| serde_json::from_slice::<Details>(&answer.body).ok()) {
+        for detail in details.segments {
+            if let Some(segment) = status.segments.iter_mut().find(|s| s.name == detail.segment_name) {
+                segment.endpoint = detail.te_endpoint;
+                segment.status = detail.status;
+            }
+        }
+    }
+    Ok(status)
+}
+
+/// All keys of the default tenant, one element a line of the answer.
+///
+/// # Errors
+/// [`Exit::Unreachable`] if nothing answers there.
+pub fn keys(admin: &str) -> Outcome<Vec<Vec<u8>>> {
+    let body = page(admin, "/get_all_keys")?;
+    Ok(body.split(|b| *b == b'\n').filter(|key| !key.is_empty()).map(<[u8]>::to_vec).collect())
+}
+
+/// Names of the segments that take new objects.
+///
+/// # Errors
+/// [`Exit::Unreachable`] if nothing answers there.
+pub fn segment_names(admin: &str) -> Outcome<Vec<String>> {
+    let body = text(admin, "/get_all_segments")?;
+    Ok(body.lines().filter(|l| !l.is_empty()).map(str::to_owned).collect())
+}
+
+fn text(admin: &str, path: &str) -> Outcome<String> {
+    Ok(String::from_utf8_lossy(&page(admin, path)?).into_owned())
+}
+
+fn page(admin: &str, path: &str) -> Outcome<Vec<u8>> {
+    let answer = http::get(admin, path).map_err(|e| {
+        Failure::new(
+            Exit::Unreachable,
+            format!("{e}\nIs this the master's admin port? Name it with --admin host:port."),
+        )
+    })?;
+    match answer.status {
+        200 => Ok(answer.body),
+        other => Err(Failure::failed(format!(
+            "http://{admin}{path}: status {other}: {}",
+            String::from_utf8_lossy(&answer.body).trim()
+        ))),
+    }
+}
+
+fn from_metrics(admin: &str, text: &str) -> Status {
+    let mut plain = BTreeMap::new();
+    let mut segments: BTreeMap<String, Segment> = BTreeMap::new();
+    for line in text.lines().filter(|l| !l.starts_with('#')) {
+        let Some((series, value)) = line.rsplit_once(' ') else { continue };
+        let Ok(value) = value.parse::<f64>() else { continue };
+        let value = value.max(0.0) as u64;
+        let Some((name, labels)) = series.split_once('{') else {
+            plain.insert(series, value);
+            continue;
+        };
+        let Some(segment) = label(labels, "segment") else { continue };
+        let row = || Segment { name: segment.clone(), ..Segment::default() };
+        match name {
+            "segment_allocated_bytes" => segments.entry(segment.clone()).or_insert_with(row).used_bytes = value,
+            "segment_total_capacity_bytes" => {
+                segments.entry(segment.clone()).or_insert_with(row).capacity_bytes = value
+            }
+            _ => {}
+        }
+    }
+    let number = |name: &str| plain.get(name).copied().unwrap_or(0);
+    Status {
+        admin: admin.to_owned(),
+        keys: number("master_key_count"),
+        soft_pinned_keys: number("master_soft_pin_key_count"),
+        clients: number("master_active_clients"),
+        used_bytes: number("master_allocated_bytes"),
+        capacity_bytes: number("master_total_capacity_bytes"),
+        evicted_keys: number("master_evicted_key_count"),
+        evicted_bytes: number("master_evicted_size_bytes"),
+        // A segment that left keeps its series in some masters, with nothing in it.
+        segments: segments.into_values().filter(|s| s.capacity_bytes > 0).collect(),
+    }
+}
+
+/// The value of a label in the text between the braces.
+fn label(labels: &str, name: &str) -> Option<String> {
+    let start = labels.find(&format!("{name}=\""))? + name.len() + 2;
+    let mut value = String::new();
+    let mut characters = labels.get(start..)?.chars();
+    loop {
+        match characters.next()? {
+            '"' => return Some(value),
+            '\\' => value.push(characters.next()?),
+            other => value.push(other),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_from_a_metrics_page() {
+        let page = "# HELP master_key_count keys\n# TYPE master_key_count gauge\nmaster_key_count 12\n\
+                    master_active_clients 2\nmaster_allocated_bytes 4096\nmaster_total_capacity_bytes 1.048576e+06\n\
+                    segment_allocated_bytes{segment=\"10.0.0.1:5\"} 4096\n\
+                    segment_total_capacity_bytes{segment=\"10.0.0.1:5\"} 1048576\n\
+                    segment_total_capacity_bytes{segment=\"gone\"} 0\nbroken\n";
+        let status = from_metrics("h:1", page);
+        assert_eq!((status.keys, status.clients, status.used_bytes, status.capacity_bytes), (12, 2, 4096, 1 << 20));
+        let expected =
+            Segment { name: "10.0.0.1:5".into(), used_bytes: 4096, capacity_bytes: 1 << 20, ..Segment::default() };
+        assert_eq!(status.segments, [expected]);
+    }
+
+    #[test]
+    fn labels_with_quotes() {
+        assert_eq!(label(r#"a="1",segment="x\"y"} "#, "segment"), Some("x\"y".to_owned()));
+        assert_eq!(label("segment=\"open", "segment"), None);
+    }
+}

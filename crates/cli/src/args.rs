@@ -1,0 +1,436 @@
+//! The command line of `yuebing`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use yb_bench::rpc::Operation;
+use yb_replay::Speed;
+
+use crate::size::Size;
+
+/// A KV-cache pool for LLM serving, wire compatible with Mooncake.
+#[derive(Debug, Parser)]
+#[command(name = "yuebing", version, arg_required_else_help = true, max_term_width = 110)]
+#[command(after_help = "Exit codes: 0 done, 1 failed, 2 wrong command line, 3 no such key, 4 master unreachable, \
+                        5 wrong bytes, 6 no room in the pool, 130 interrupted.")]
+pub struct Yuebing {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a pool on this machine until Ctrl-C: one master and some nodes
+    Up(UpArgs),
+    /// Run a master; flags as of mooncake_master (see: yuebing master --help)
+    #[command(disable_help_flag = true)]
+    Master(DaemonArgs),
+    /// Run a storage node; flags as of mooncake_client (see: yuebing node --help)
+    #[command(disable_help_flag = true)]
+    Node(DaemonArgs),
+    /// Store a file under a key
+    Put(PutArgs),
+    /// Read an object into a file or to standard output
+    Get(GetArgs),
+    /// Show size and replicas of an object; renews its read lease
+    Stat(StatArgs),
+    /// List keys of the default tenant, sorted; asks the admin port
+    Ls(LsArgs),
+    /// Remove objects
+    Rm(RmArgs),
+    /// Show segments, use, keys and clients of a master
+    Status(StatusArgs),
+    /// Replay a request trace against a pool: read hits and check every byte, store misses
+    Replay(ReplayArgs),
+    /// Measure: a master, a whole store, this machine
+    #[command(subcommand)]
+    Bench(BenchCommand),
+    /// Make request traces, and look at them
+    #[command(subcommand)]
+    Trace(TraceCommand),
+}
+
+/// Flags that go to a daemon as they are.
+#[derive(Debug, Args)]
+pub struct DaemonArgs {
+    /// Flags of the form --name=value
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "FLAGS")]
+    pub flags: Vec<OsString>,
+}
+
+/// `up`
+#[derive(Debug, Args)]
+pub struct UpArgs {
+    /// How many nodes
+    #[arg(long, default_value_t = 1, value_parser = node_count)]
+    pub nodes: usize,
+    /// Memory of the whole pool, divided among the nodes
+    #[arg(long, default_value = "2GiB")]
+    pub memory: Size,
+    /// Port of the master [default: a free one]
+    #[arg(long)]
+    pub port: Option<u16>,
+    /// Admin port of the master [default: a free one]
+    #[arg(long)]
+    pub admin_port: Option<u16>,
+    /// Print addresses and process numbers as one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Where the admin port is.
+#[derive(Debug, Args)]
+pub struct AdminAddress {
+    /// Admin (metrics) port of the master, host:port [default: port 9003 on the host of the master]
+    #[arg(long, env = "YUEBING_ADMIN", value_name = "HOST:PORT")]
+    admin: Option<String>,
+    /// The master
+    #[command(flatten)]
+    pub master: MasterAddress,
+}
+
+/// Where the master is.
+#[derive(Clone, Debug, Args)]
+pub struct MasterAddress {
+    /// The master, host:port [default: master_server_address of the file named by MOONCAKE_CONFIG_PATH, else
+    /// 127.0.0.1:50051]
+    #[arg(long, env = "MOONCAKE_MASTER", value_name = "HOST:PORT")]
+    master: Option<String>,
+}
+
+impl MasterAddress {
+    /// The address asked for, if one was.
+    pub fn given(&self) -> Option<String> {
+        self.master.clone().filter(|text| !text.is_empty())
+    }
+
+    /// The address asked for, else that of the configuration file, else the default.
+    pub fn address(&self) -> String {
+        self.given().or_else(from_config_file).unwrap_or_else(|| "127.0.0.1:50051".to_owned())
+    }
+}
+
+impl AdminAddress {
+    /// The address asked for, else the default port on the master's host.
+    pub fn address(&self) -> String {
+        let given = self.admin.clone().filter(|text| !text.is_empty());
+        given
+            .map(|text| text.strip_prefix("http://").map_or(text.clone(), |t| t.trim_end_matches('/').to_owned()))
+            .unwrap_or_else(|| {
+                let master = self.master.address();
+                let host = master.rsplit_once(':').map_or(master.as_str(), |(host, _)| host);
+                format!("{host}:9003")
+            })
+    }
+}
+
+/// Mooncake's clients read their master from the same file.
+fn from_config_file() -> Option<String> {
+    let path = std::env::var_os("MOONCAKE_CONFIG_PATH")?;
+    let text = std::fs::read(path).ok()?;
+    let json: serde_json::Value = serde_json::from_slice(&text).ok()?;
+    json.get("master_server_address")?.as_str().map(str::to_owned)
+}
+
+/// `status`
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    /// Where to ask
+    #[command(flatten)]
+    pub admin: AdminAddress,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `put`
+#[derive(Debug, Args)]
+pub struct PutArgs {
+    /// The key
+    pub key: OsString,
+    /// File to store, - for standard input
+    pub file: PathBuf,
+    /// Copies on different nodes
+    #[arg(long, default_value_t = 1)]
+    pub replicas: u64,
+    /// Where the pool is
+    #[command(flatten)]
+    pub master: MasterAddress,
+}
+
+/// `get`
+#[derive(Debug, Args)]
+pub struct GetArgs {
+    /// The key
+    pub key: OsString,
+    /// File to write [default: standard output]
+    pub file: Option<PathBuf>,
+    /// Where the pool is
+    #[command(flatten)]
+    pub master: MasterAddress,
+}
+
+/// `stat`
+#[derive(Debug, Args)]
+pub struct StatArgs {
+    /// The key
+    pub key: OsString,
+    /// Where the pool is
+    #[command(flatten)]
+    pub master: MasterAddress,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `ls`
+#[derive(Debug, Args)]
+pub struct LsArgs {
+    /// Only keys that begin with this
+    #[arg(long)]
+    pub prefix: Option<OsString>,
+    /// Only keys in which this is found
+    #[arg(long)]
+    pub regex: Option<String>,
+    /// Where to ask
+    #[command(flatten)]
+    pub admin: AdminAddress,
+    /// Print one JSON array
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `rm`
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("what").required(true).args(["keys", "regex", "all"]))]
+pub struct RmArgs {
+    /// The keys
+    #[arg(value_name = "KEY")]
+    pub keys: Vec<OsString>,
+    /// All keys in which this is found
+    #[arg(long, value_name = "PATTERN")]
+    pub regex: Option<String>,
+    /// All keys
+    #[arg(long)]
+    pub all: bool,
+    /// Also those that somebody is reading
+    #[arg(long)]
+    pub force: bool,
+    /// Where the pool is
+    #[command(flatten)]
+    pub master: MasterAddress,
+}
+
+/// `replay`
+#[derive(Debug, Args)]
+pub struct ReplayArgs {
+    /// The trace: one JSON object a line with timestamp, input_length, output_length, hash_ids; - for standard input
+    #[arg(value_name = "TRACE")]
+    pub trace: PathBuf,
+    /// Size of the object that stands for one block
+    #[arg(long, default_value = "64KiB")]
+    pub block_bytes: Size,
+    /// Clients at once, each with connections of its own
+    #[arg(long, default_value_t = 2)]
+    pub clients: usize,
+    /// max, or a factor: 1x takes as long as the trace did
+    #[arg(long, default_value = "max")]
+    pub speed: Speed,
+    /// Only the first so many requests
+    #[arg(long)]
+    pub requests: Option<u64>,
+    /// What the keys begin with; the same prefix finds the blocks of an earlier run
+    #[arg(long, default_value = "replay")]
+    pub key_prefix: String,
+    /// The pool [default: an own one, started for the replay]
+    #[command(flatten)]
+    pub master: MasterAddress,
+    /// Nodes of the own pool
+    #[arg(long, default_value_t = 2, value_parser = node_count)]
+    pub nodes: usize,
+    /// Memory of the own pool
+    #[arg(long, default_value = "2GiB")]
+    pub memory: Size,
+    /// Print the result as one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `trace`
+#[derive(Debug, Subcommand)]
+pub enum TraceCommand {
+    /// Make conversations with the statistics of the published conversation trace
+    Generate(TraceGenerateArgs),
+    /// Count requests, blocks and repetitions of a trace
+    Stat(TraceStatArgs),
+}
+
+/// `trace generate`
+#[derive(Debug, Args)]
+pub struct TraceGenerateArgs {
+    /// How many requests; they always span one hour
+    #[arg(long, default_value_t = 1000)]
+    pub requests: usize,
+    /// The same seed gives the same trace
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// File to write [default: standard output]
+    #[arg(long, short)]
+    pub out: Option<PathBuf>,
+}
+
+/// `trace stat`
+#[derive(Debug, Args)]
+pub struct TraceStatArgs {
+    /// The trace, - for standard input
+    pub file: PathBuf,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `bench`
+#[derive(Debug, Subcommand)]
+pub enum BenchCommand {
+    /// RPCs of a master: operations per second, latencies, CPU and memory of the server; stores no bytes
+    Rpc(BenchRpcArgs),
+    /// Put, get, look up and remove objects, against any master and nodes of this wire
+    Store(BenchStoreArgs),
+    /// One copy between a segment and a buffer: the limit of shared memory on this machine
+    Memcpy(BenchMemcpyArgs),
+}
+
+/// `bench rpc`
+#[derive(Debug, Args)]
+pub struct BenchRpcArgs {
+    /// What each request does
+    #[arg(long, default_value = "get", value_parser = operation_names())]
+    pub operation: String,
+    /// Connections
+    #[arg(long, default_value_t = 64)]
+    pub connections: usize,
+    /// Requests under way on each connection
+    #[arg(long, default_value_t = 1)]
+    pub outstanding: usize,
+    /// Keys of a batch request
+    #[arg(long, default_value_t = 128)]
+    pub batch: usize,
+    /// Measured time
+    #[arg(long, default_value_t = 3.0)]
+    pub seconds: f64,
+    /// Keys stored before the run
+    #[arg(long, default_value_t = 200_000)]
+    pub keys: usize,
+    /// Bytes of a key
+    #[arg(long, default_value_t = 45)]
+    pub key_bytes: usize,
+    /// Core for the load generator
+    #[arg(long)]
+    pub core: Option<usize>,
+    /// Process of the master on this machine, whose CPU time and memory are told
+    #[arg(long, value_name = "PID")]
+    pub server_pid: Option<u32>,
+    /// Where the master is
+    #[command(flatten)]
+    pub master: MasterAddress,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `bench store`
+#[derive(Debug, Args)]
+pub struct BenchStoreArgs {
+    /// Bytes of an object
+    #[arg(long, default_value = "1MiB")]
+    pub size: Size,
+    /// Objects of a call
+    #[arg(long, default_value_t = 1)]
+    pub batch: usize,
+    /// Objects of all clients together; they must fit into the pool
+    #[arg(long, default_value_t = 256)]
+    pub keys: usize,
+    /// Clients at once
+    #[arg(long, default_value_t = 1)]
+    pub clients: usize,
+    /// Copies of an object on different nodes
+    #[arg(long, default_value_t = 1)]
+    pub replicas: u64,
+    /// How long the get phase and the lookup phase last
+    #[arg(long, default_value_t = 3.0)]
+    pub seconds: f64,
+    /// Compare every byte that is read
+    #[arg(long)]
+    pub check: bool,
+    /// Process of this machine whose CPU time is told per object; may be repeated (master, nodes)
+    #[arg(long, value_name = "PID")]
+    pub server_pid: Vec<u32>,
+    /// Where the pool is
+    #[command(flatten)]
+    pub master: MasterAddress,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `bench memcpy`
+#[derive(Debug, Args)]
+pub struct BenchMemcpyArgs {
+    /// Bytes of a copy
+    #[arg(long, default_value = "1MiB")]
+    pub size: Size,
+    /// Different buffers copied to, in turn
+    #[arg(long, default_value_t = 1)]
+    pub buffers: u64,
+    /// How long each kind of copy runs
+    #[arg(long, default_value_t = 1.0)]
+    pub seconds: f64,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn operation_names() -> clap::builder::PossibleValuesParser {
+    Operation::ALL.map(Operation::name).into()
+}
+
+/// At least one, and few enough for one machine.
+fn node_count(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(count) if (1..=256).contains(&count) => Ok(count),
+        _ => Err("a number from 1 to 256".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Yuebing::command().debug_assert();
+    }
+
+    #[test]
+    fn flags_of_daemons_pass_through_untouched() {
+        let parsed = Yuebing::try_parse_from(["yuebing", "master", "--help", "-rpc_port", "5", "--no-such"]).unwrap();
+        let Command::Master(args) = parsed.command else { panic!("{parsed:?}") };
+        assert_eq!(args.flags, ["--help", "-rpc_port", "5", "--no-such"]);
+    }
+
+    #[test]
+    fn where_the_master_is() {
+        let parse = |line: &[&str]| match Yuebing::try_parse_from(line).unwrap().command {
+            Command::Status(args) => args.admin,
+            other => panic!("{other:?}"),
+        };
+        let both = parse(&["yuebing", "status", "--master", "h:1", "--admin", "http://g:2/"]);
+        assert_eq!((both.master.address().as_str(), both.address().as_str()), ("h:1", "g:2"));
+        assert_eq!(parse(&["yuebing", "status", "--master", "h:1", "--admin", ""]).address(), "h:9003");
+        assert!(Yuebing::try_parse_from(["yuebing", "up", "--nodes", "0"]).is_err());
+    }
+}

@@ -1,0 +1,146 @@
+//! `yuebing bench`: load on a master or a whole store, and what the machine itself can do.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use yb_bench::memcpy::{self, MemcpyReport};
+use yb_bench::process::ServerProcess;
+use yb_bench::rpc::{self, BenchError, Operation, RpcBench};
+use yb_bench::store::{self, StoreLoad, StoreLoadError, StoreReport};
+use yb_env::spawn_thread;
+
+use crate::args::{BenchCommand, BenchMemcpyArgs, BenchRpcArgs, BenchStoreArgs};
+use crate::connect::failure;
+use crate::failure::{Exit, Failure, Outcome};
+use crate::output::{self, micros};
+use crate::signals::Signals;
+use crate::size::bytes;
+
+/// Runs one of them.
+pub fn run(command: &BenchCommand) -> Outcome {
+    match command {
+        BenchCommand::Rpc(args) => run_rpc(args),
+        BenchCommand::Store(args) => run_store(args),
+        BenchCommand::Memcpy(args) => run_memcpy(args),
+    }
+}
+
+fn run_rpc(args: &BenchRpcArgs) -> Outcome {
+    let operation = Operation::named(&args.operation).ok_or_else(|| Failure::usage("no such operation"))?;
+    let bench = RpcBench {
+        connections: args.connections,
+        outstanding: args.outstanding,
+        batch: args.batch,
+        duration: Duration::from_secs_f64(args.seconds.clamp(0.01, 86_400.0)),
+        keys: args.keys,
+        key_bytes: args.key_bytes,
+        core: args.core,
+        server_pid: args.server_pid,
+        ..RpcBench::new(resolve(&args.master.address())?, operation)
+    };
+    let report = rpc::run(&bench).map_err(|error| {
+        let exit = match error {
+            BenchError::Setting(_) => Exit::Usage,
+            BenchError::Rpc(_) => Exit::Unreachable,
+            _ => Exit::Failed,
+        };
+        Failure::new(exit, format!("master {}: {error}", bench.address))
+    })?;
+    if args.json { output::line(report.to_json()) } else { output::line(report.table().trim_end()) }
+}
+
+fn resolve(address: &str) -> Outcome<SocketAddr> {
+    let found = address.to_socket_addrs().map_err(|e| Failure::new(Exit::Unreachable, format!("{address}: {e}")))?;
+    found.into_iter().next().ok_or_else(|| Failure::new(Exit::Unreachable, format!("{address}: no address")))
+}
+
+fn run_store(args: &BenchStoreArgs) -> Outcome {
+    let too_large = |_| Failure::usage("--size is too large");
+    let load = StoreLoad {
+        master: args.master.address(),
+        clients: args.clients,
+        value_bytes: usize::try_from(args.size.0).map_err(too_large)?,
+        batch: args.batch,
+        keys: args.keys,
+        replicas: args.replicas,
+        duration: Duration::from_secs_f64(args.seconds.clamp(0.0, 86_400.0)),
+        check: args.check,
+        servers: args.server_pid.iter().copied().map(ServerProcess).collect(),
+        seed: yb_env::Rng::from_entropy().next_u64(),
+    };
+    let stop = Arc::new(AtomicBool::new(false));
+    let (signals, asked) = (Signals::catch()?, Arc::clone(&stop));
+    spawn_thread("signals", move || {
+        signals.wait();
+        asked.store(true, std::sync::atomic::Ordering::Relaxed);
+    })
+    .map_err(|e| Failure::failed(format!("cannot start a thread: {e}")))?;
+    let report = store::run(&load, &stop).map_err(|error| match error {
+        StoreLoadError::Client(error) => failure(&format!("master {}", load.master), &error),
+        StoreLoadError::Nothing => Failure::usage(error.to_string()),
+        error => Failure::failed(error.to_string()),
+    })?;
+    if args.json {
+        output::json(&report)?
+    } else {
+        output::line(store_text(&report))?
+    }
+    verdict(&report)
+}
+
+fn verdict(report: &StoreReport) -> Outcome {
+    let wrong: u64 = report.phases.iter().map(|p| p.wrong_bytes).sum();
+    if wrong > 0 {
+        return Err(Failure::new(Exit::WrongBytes, format!("{wrong} wrong bytes")));
+    }
+    match report.phases.iter().find_map(|p| p.error.as_ref().map(|e| (p.phase, p.failures, e))) {
+        Some((phase, count, error)) => Err(Failure::failed(format!("{phase}: {count} failed, the first: {error}"))),
+        None => Ok(()),
+    }
+}
+
+fn store_text(report: &StoreReport) -> String {
+    let header = ["phase", "objects", "objects/s", "GB/s", "p50", "p90", "p99", "max", "cpu/object", "not served"];
+    let mut table = output::table(&header, 1);
+    for phase in &report.phases {
+        let moves = matches!(phase.phase, "put" | "get");
+        table.add_row([
+            phase.phase.to_owned(),
+            phase.objects.to_string(),
+            format!("{:.0}", phase.objects_per_second),
+            if moves { format!("{:.2}", phase.gb_per_second) } else { "-".to_owned() },
+            micros(phase.latency.p50_us),
+            micros(phase.latency.p90_us),
+            micros(phase.latency.p99_us),
+            micros(phase.latency.max_us),
+            phase.server_cpu_us_per_object.map_or_else(|| "-".to_owned(), micros),
+            (phase.misses + phase.refused + phase.failures).to_string(),
+        ]);
+    }
+    format!(
+        "{} an object, {} objects a call, {} clients; latencies are of calls\n\n{}",
+        bytes(report.value_bytes),
+        report.batch,
+        report.clients,
+        table.trim_fmt()
+    )
+}
+
+fn run_memcpy(args: &BenchMemcpyArgs) -> Outcome {
+    let duration = Duration::from_secs_f64(args.seconds.clamp(0.001, 600.0));
+    let report = memcpy::measure(args.size.0, args.buffers, duration).map_err(|e| Failure::failed(e.to_string()))?;
+    if args.json { output::json(&report) } else { output::line(memcpy_text(&report)) }
+}
+
+fn memcpy_text(report: &MemcpyReport) -> String {
+    output::pairs(&[
+        ("block", bytes(report.block_bytes)),
+        ("from", format!("{} of a second mapping of a memfd", bytes(report.source_bytes))),
+        ("to", format!("{} of ordinary memory", bytes(report.destination_bytes))),
+        ("last-level cache", bytes(report.cache_bytes)),
+        ("memcpy", format!("{:.2} GB/s", report.gb_per_second)),
+        ("around the caches", format!("{:.2} GB/s", report.streaming_gb_per_second)),
+    ])
+}

@@ -1,0 +1,8 @@
+//! What each command does.
+
+pub mod bench;
+pub mod objects;
+pub mod replay;
+pub mod status;
+pub mod trace;
+pub mod up;

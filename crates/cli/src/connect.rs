@@ -1,0 +1,43 @@
+//! From a master's address to a client, and from a client's errors to exit codes.
+
+use yb_client::{Client, ClientConfig, Error};
+
+use crate::args::MasterAddress;
+use crate::failure::{Exit, Failure, Outcome};
+
+/// A client that lends no memory.
+///
+/// # Errors
+/// [`Exit::Unreachable`] if no master answers there.
+pub fn connect(master: &MasterAddress) -> Outcome<Client> {
+    connect_to(&master.address())
+}
+
+/// The same for an address that is known.
+pub fn connect_to(master: &str) -> Outcome<Client> {
+    let config = ClientConfig {
+        master_address: master.to_owned(),
+        local_hostname: "127.0.0.1".to_owned(),
+        ..ClientConfig::default()
+    };
+    Client::connect(config).map_err(|e| failure(&format!("master {master}"), &e))
+}
+
+/// What a call that failed means for the command.
+pub fn failure(what: &str, error: &Error) -> Failure {
+    let exit = match error {
+        Error::NotFound => Exit::Miss,
+        Error::NoSpace => Exit::NoSpace,
+        Error::MasterUnreachable(_) => Exit::Unreachable,
+        Error::Invalid(_) => Exit::Usage,
+        _ => Exit::Failed,
+    };
+    let hint = match error {
+        Error::MasterUnreachable(_) => "\nName the master with --master host:port, or start a pool with: yuebing up",
+        Error::Refused { code, .. } if *code == yb_types::ErrorCode::OBJECT_HAS_LEASE => {
+            "\nSomebody read it a moment ago: try again later, or use --force"
+        }
+        _ => "",
+    };
+    Failure::new(exit, format!("{what}: {error}{hint}"))
+}

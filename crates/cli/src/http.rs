@@ -1,0 +1,109 @@
+//! One GET to the admin port: the least of HTTP that two kinds of master need.
+
+use std::io::{Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+/// Longest answer read. `/get_all_keys` of millions of keys fits.
+const MAX_ANSWER_BYTES: u64 = 1 << 30;
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// An answer.
+#[derive(Debug)]
+pub struct Answer {
+    /// The status code.
+    pub status: u16,
+    /// The body.
+    pub body: Vec<u8>,
+}
+
+/// Asks `address` (host:port) for `path`.
+///
+/// # Errors
+/// A text naming the address and what the connection said.
+pub fn get(address: &str, path: &str) -> Result<Answer, String> {
+    let failed = |what: &str, error: &dyn std::fmt::Display| format!("http://{address}{path}: {what}: {error}");
+    let targets = address.to_socket_addrs().map_err(|e| failed("cannot resolve", &e))?;
+    let mut last = failed("cannot resolve", &"no address");
+    for target in targets {
+        match TcpStream::connect_timeout(&target, TIMEOUT) {
+            Ok(stream) => return exchange(stream, address, path).map_err(|e| failed("no answer", &e)),
+            Err(error) => last = failed("cannot connect", &error),
+        }
+    }
+    Err(last)
+}
+
+fn exchange(mut stream: TcpStream, host: &str, path: &str) -> std::io::Result<Answer> {
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nAccept: */*\r\n\r\n")?;
+    let mut raw = Vec::new();
+    stream.take(MAX_ANSWER_BYTES).read_to_end(&mut raw)?;
+    parse(&raw).ok_or_else(|| std::io::Error::other("not an HTTP answer"))
+}
+
+/// Status and body; chunked bodies are joined, others end with the connection.
+fn parse(raw: &[u8]) -> Option<Answer> {
+    let head_end = raw.windows(4).position(|w| w == b"\r\n\r\n")?;
+    let head = std::str::from_utf8(raw.get(..head_end)?).ok()?;
+    let mut lines = head.split("\r\n");
+    let status = lines.next()?.strip_prefix("HTTP/1.")?.split(' ').nth(1)?.parse().ok()?;
+    let chunked = lines.filter_map(|l| l.split_once(':')).any(|(name, value)| {
+        name.eq_ignore_ascii_case("transfer-encoding") && value.trim().eq_ignore_ascii_case("chunked")
+    });
+    let body = raw.get(head_end + 4..)?;
+    let body = if chunked { join_chunks(body)? } else { body.to_vec() };
+    Some(Answer { status, body })
+}
+
+fn join_chunks(mut rest: &[u8]) -> Option<Vec<u8>> {
+    let mut body = Vec::new();
+    loop {
+        let end = rest.windows(2).position(|w| w == b"\r\n")?;
+        let size = std::str::from_utf8(&rest[..end]).ok()?.split(';').next()?.trim();
+        let size = usize::from_str_radix(size, 16).ok()?;
+        rest = rest.get(end + 2..)?;
+        if size == 0 {
+            return Some(body);
+        }
+        body.extend_from_slice(rest.get(..size)?);
+        rest = rest.get(size.checked_add(2)?..)?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn both_kinds_of_body() {
+        let plain = parse(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").unwrap();
+        assert_eq!((plain.status, plain.body.as_slice()), (200, &b"ok"[..]));
+        let raw = b"HTTP/1.1 404 Not Found\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\n\r\n";
+        let chunked = parse(raw).unwrap();
+        assert_eq!((chunked.status, chunked.body.as_slice()), (404, &b"abcde"[..]));
+    }
+
+    #[test]
+    fn a_closed_port_is_named() {
+        let error = get("127.0.0.1:1", "/health").unwrap_err();
+        assert!(error.contains("http://127.0.0.1:1/health: cannot connect"), "{error}");
+    }
+
+    proptest! {
+        #[test]
+        fn random_answers_never_panic(body in proptest::collection::vec(any::<u8>(), 0..80), chunked in any::<bool>()) {
+            let mut raw = b"HTTP/1.1 200 OK\r\n".to_vec();
+            if chunked {
+                raw.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
+            }
+            raw.extend_from_slice(b"\r\n");
+            raw.extend_from_slice(&body);
+            let answer = parse(&raw);
+            prop_assert!(chunked || answer.is_some_and(|a| a.body == body));
+            let _ = parse(&body);
+        }
+    }
+}

@@ -121,7 +121,7 @@ fn greet(link: &MasterLink, deadline: &Deadline) -> Result<()> {
 }
 
 fn start_engine(config: &ClientConfig, clock: &Clock, client_id: ClientId) -> Result<Engine> {
-    let mut settings = EngineSettings { client_id, shm: config.shared_memory, ..EngineSettings::default() };
+    let mut settings = EngineSettings { client_id, shm: config.shared_memory, ..EngineSettings::from_env(|name| std::env::var(name).ok()) };
     if config.global_segment_size > 0 {
         let host = config.listen_host.as_deref().unwrap_or(config.host());
         let ip = resolve(host)?;

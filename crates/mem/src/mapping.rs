@@ -24,6 +24,9 @@ pub enum MapError {
     /// The peer could take pages away under us.
     #[error("the memory file is not sealed against shrinking")]
     NotSealed,
+    /// The new memory lies where a registered region was: its owner freed that without unregistering it.
+    #[error("the new memory overlaps a registered region, which was freed without being unregistered")]
+    Overlap,
     /// The file is shorter than the region that was announced.
     #[error("the memory file has {size} bytes, the region needs {needed}")]
     TooShort {

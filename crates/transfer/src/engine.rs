@@ -301,11 +301,10 @@ impl Engine {
     /// Makes a segment that peers on this host can map, and registers it.
     ///
     /// # Errors
-    /// The system's; see [`MemorySegment::create`].
+    /// The system's, see [`MemorySegment::create`]; [`MapError::Overlap`].
     pub fn allocate(&self, len: u64, options: SegmentOptions, access: Access) -> Result<Arc<MemorySegment>, MapError> {
         let segment = Arc::new(MemorySegment::create(len, options)?);
-        let registered = self.register_segment(Arc::clone(&segment), access);
-        debug_assert!(registered.is_ok(), "new memory overlaps nothing");
+        self.register_segment(Arc::clone(&segment), access).map_err(|_| MapError::Overlap)?;
         Ok(segment)
     }
 

@@ -15,6 +15,8 @@ mod batch;
 mod control;
 mod engine;
 mod error;
+#[cfg(test)]
+mod fuzz;
 mod handshake;
 mod local;
 mod metadata;

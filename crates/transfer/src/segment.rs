@@ -180,6 +180,8 @@ impl Segment {
         let (host, port) = split_endpoint(&self.endpoint)
             .ok_or_else(|| self.error(TransferErrorKind::InvalidRequest, "an endpoint is host:port"))?;
         let timing = Timing { connect: settings.connect_timeout, max_length: settings.handshake_max_length };
+        let answer_by = limits.clock.now() + settings.connect_timeout + settings.handshake_timeout;
+        let limits = &Limits { deadline: limits.deadline.min(answer_by), ..*limits };
         let own = SegmentDesc { data_version: 2, ..SegmentDesc::default() };
         let own = own.to_json(&crate::metadata::timestamp(yb_env::epoch_millis()));
         let reply = exchange(host, port, MessageType::Metadata, &own, timing, limits).map_err(|error| {

@@ -34,6 +34,8 @@ pub struct EngineSettings {
     pub backlog: i32,
     /// How long a peer's address may take to answer (`MC_HANDSHAKE_CONNECT_TIMEOUT`).
     pub connect_timeout: Duration,
+    /// How long a peer may take to answer a handshake.
+    pub handshake_timeout: Duration,
     /// How long a new connection may say nothing, and a header may take.
     pub silent_timeout: Duration,
     /// How long a transfer may make no progress (`MC_TCP_PROGRESS_TIMEOUT_SEC`, `MC_TCP_STATUS_TIMEOUT_SEC`).
@@ -70,6 +72,7 @@ impl Default for EngineSettings {
             handshake_max_length: 1 << 20,
             backlog: 128,
             connect_timeout: Duration::from_secs(5),
+            handshake_timeout: Duration::from_secs(5),
             silent_timeout: Duration::from_secs(2),
             progress_timeout: Duration::from_secs(30),
             lanes_per_peer: 4,

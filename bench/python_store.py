@@ -1,11 +1,12 @@
 """What the zero-copy calls of `mooncake.store` reach from Python, under either package; prints one JSON object.
 
-    python bench/python_store.py --master 127.0.0.1:50051 [--seconds 2]
+    python bench/python_store.py --master 127.0.0.1:50051 [--seconds 2] [--server-pid PID] [--figure NAME]
 
 The pool is the caller's: its nodes are other processes of this host with room for `working_set_bytes`. The limit, one
 memcpy, is measured in the same run: from a second mapping of a memfd to the registered buffer, both as large as the
 working set, which is at least four times the last-level cache. Times are seconds of wall clock; `cpu_s_per_gb` is the
-CPU time of this process (all threads) for one GB (10^9 bytes) moved.
+CPU time of this process (all threads) for one GB (10^9 bytes) moved, `all_cpu_s_per_gb` that of the servers named by
+`--server-pid` too.
 """
 
 import argparse
@@ -41,9 +42,23 @@ def mapping(descriptor, size):
     return area, ctypes.addressof(ctypes.c_char.from_buffer(area))
 
 
+#: Process numbers of the servers whose CPU time is told as well.
+SERVERS = []
+
+
+def server_cpu():
+    """CPU seconds of the servers so far, all threads, from the scheduler's own account."""
+    total = 0
+    for pid in SERVERS:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            total += int((task / "schedstat").read_text().split()[0])
+    return total / 1e9
+
+
 def measure(call, item_bytes, seconds, prepare=None):
     """Calls `call(i)` for i = 0, 1, … for about `seconds`; `prepare(i)` goes before each and is not counted."""
     times, cpu, index = [], 0.0, 0
+    servers_before = server_cpu()
     ends = time.perf_counter() + seconds
     while time.perf_counter() < ends or index < 10:
         if prepare:
@@ -54,11 +69,13 @@ def measure(call, item_bytes, seconds, prepare=None):
         cpu += time.process_time() - cpu_before
         index += 1
     moved = index * item_bytes
+    servers = server_cpu() - servers_before
     return {
         "calls": index,
         "bytes_per_call": item_bytes,
         "gb_per_s": moved / sum(times) / 1e9,
         "cpu_s_per_gb": cpu / (moved / 1e9),
+        "all_cpu_s_per_gb": (cpu + servers) / (moved / 1e9),
         "p50_us": statistics.median(times) * 1e6,
         "p99_us": sorted(times)[int(len(times) * 0.99)] * 1e6,
     }
@@ -151,19 +168,23 @@ def main():
     parser.add_argument("--master", required=True, help="host:port of the pool's master")
     parser.add_argument("--seconds", type=float, default=2.0, help="time for each figure")
     parser.add_argument("--working-set", type=int, help="bytes; default four times the last-level cache")
+    parser.add_argument("--server-pid", type=int, action="append", default=[], help="may be repeated")
+    parser.add_argument("--figure", action="append", help="only this one; may be repeated")
     options = parser.parse_args()
+    SERVERS.extend(options.server_pid)
     cache = last_level_cache()
     working_set = options.working_set or min(max(4 * cache, LEAST_SET), MOST_SET)
     working_set -= working_set % MIB
     bench = Bench(options.master, options.seconds, working_set)
-    figures = {
-        "memcpy_1MiB": bench.memcpy(),
-        "put_from_1MiB": bench.put(LARGE),
-        "get_into_1MiB": bench.get(LARGE),
-        "put_from_4KiB": bench.put(SMALL),
-        "get_into_4KiB": bench.get(SMALL),
-        "batch_get_into_32x64KiB": bench.batch_get(),
+    all_figures = {
+        "memcpy_1MiB": bench.memcpy,
+        "put_from_1MiB": lambda: bench.put(LARGE),
+        "get_into_1MiB": lambda: bench.get(LARGE),
+        "put_from_4KiB": lambda: bench.put(SMALL),
+        "get_into_4KiB": lambda: bench.get(SMALL),
+        "batch_get_into_32x64KiB": bench.batch_get,
     }
+    figures = {name: run() for name, run in all_figures.items() if name in (options.figure or all_figures)}
     bench.store.close()
     print(json.dumps({
         "package": mooncake.store.__file__,

@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 
 yuebing=${YUEBING:-target/release/yuebing}
 trace=${1:-${TRACE:-}}
-requests=${REQUESTS:-2000}
+requests=${REQUESTS:-4000}
 work=$(mktemp -d)
 pool=
 leave() {

@@ -45,7 +45,7 @@ pub enum ReplayError {
     PoolGone {
         /// Requests served or tried until then.
         requests: u64,
-        /// What the last calls said.
+        /// What one of the last calls said.
         reason: String,
     },
     /// There is no client.
@@ -167,7 +167,7 @@ pub fn replay<P: Pool + 'static>(
     on_progress(&progress);
     fed?;
     if gave_up == count {
-        return Err(ReplayError::PoolGone { requests: total.requests, reason: total.errors.join("; ") });
+        return Err(ReplayError::PoolGone { requests: total.requests, reason: total.errors.pop().unwrap_or_default() });
     }
     let run = Run {
         block_bytes: options.block_bytes,

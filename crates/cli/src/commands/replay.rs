@@ -64,7 +64,8 @@ fn verdict(report: &Report) -> Outcome {
         return Err(Failure::new(Exit::WrongBytes, format!("{} blocks had wrong bytes", report.wrong_blocks)));
     }
     if report.failures > 0 {
-        return Err(Failure::failed(format!("{} calls failed: {}", report.failures, report.errors.join("; "))));
+        let some = report.errors.iter().take(3).map(|text| format!("\n  {text}")).collect::<String>();
+        return Err(Failure::failed(format!("{} blocks or calls failed, among them:{some}", report.failures)));
     }
     if report.interrupted {
         return Err(Failure::new(Exit::Interrupted, "interrupted before the end of the trace"));
@@ -269,7 +270,7 @@ fn text(report: &Report, args: &ReplayArgs) -> String {
         ("stored by another", report.already_stored_blocks),
         ("refused, no room", report.refused_blocks),
         ("gone before read", report.lost_blocks),
-        ("failed calls", report.failures),
+        ("failed", report.failures),
     ];
     rows.extend(counted.into_iter().filter(|(_, n)| *n > 0).map(|(name, n)| (name, n.to_string())));
     let mut table = output::table(&["call", "calls", "mean", "p50", "p90", "p99", "max"], 1);

@@ -16,19 +16,19 @@ assert store.register_buffer(base + PAGE, PAGE) == 0, "a neighbour"
 assert store.register_buffer(base + 2 * PAGE - 1, 2) == -600, "an overlap"
 assert store.register_buffer(base - 1, 8 * PAGE) == -600, "around all of it"
 area[: 2 * PAGE] = bytes(i % 251 for i in range(2 * PAGE))
-assert store.put_from("k", base, 2 * PAGE) == 0, "over two neighbours"
-assert store.get("k") == area[: 2 * PAGE]
+assert store.put_from("addresses", base, 2 * PAGE) == 0, "over two neighbours"
+assert store.get("addresses") == area[: 2 * PAGE]
 assert store.put_from("over", base, 2 * PAGE + 1) == -600
 assert "registered" in store.last_error()
 assert store.is_exist("over") == 0
 area[2 * PAGE :] = b"\xee" * (6 * PAGE)
-assert store.get_into("k", base + PAGE, 2 * PAGE) == -600
+assert store.get_into("addresses", base + PAGE, 2 * PAGE) == -600
 assert area[2 * PAGE :] == b"\xee" * (6 * PAGE), "nothing was written over the end"
-assert store.get_into("k", base + 4 * PAGE, 2 * PAGE) == 2 * PAGE, "memory that was never registered"
+assert store.get_into("addresses", base + 4 * PAGE, 2 * PAGE) == 2 * PAGE, "memory that was never registered"
 assert area[4 * PAGE : 6 * PAGE] == area[: 2 * PAGE]
 assert area[6 * PAGE :] == b"\xee" * (2 * PAGE)
-assert store.get_into("k", (1 << 64) - 10, 100) == -600, "over the end of the address space"
-assert store.batch_get_into(["k", "k"], [0, base], [PAGE * 2, PAGE * 2]) == [-600, 2 * PAGE]
+assert store.get_into("addresses", (1 << 64) - 10, 100) == -600, "over the end of the address space"
+assert store.batch_get_into(["addresses", "addresses"], [0, base], [PAGE * 2, PAGE * 2]) == [-600, 2 * PAGE]
 assert store.unregister_buffer(base + 1) == -600
 assert store.unregister_buffer(base) == 0
 assert store.register_buffer(base, 2 * PAGE) == -600, "the neighbour is still there"

@@ -37,9 +37,9 @@ assert "127.0.0.1:1" in failed.last_error()
 check(failed)
 closed = MooncakeDistributedStore()
 assert closed.setup("127.0.0.1", "P2PHANDSHAKE", 1 << 24, 0, "tcp", "", sys.argv[1]) == 0
-assert closed.put("k", b"v") == 0
+assert closed.put("once", b"v") == 0
 closed.close()
 check(closed)
 assert closed.setup("127.0.0.1", "P2PHANDSHAKE", 1 << 24, 0, "tcp", "", sys.argv[1]) == 0, "set up again"
-assert closed.put("k2", b"v") == 0
-assert closed.get("k2") == b"v"
+assert closed.put("again", b"v") == 0
+assert closed.get("again") == b"v"

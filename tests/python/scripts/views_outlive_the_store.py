@@ -8,11 +8,11 @@ from mooncake.store import MooncakeDistributedStore
 store = MooncakeDistributedStore()
 assert store.setup("127.0.0.1", "P2PHANDSHAKE", 64 << 20, 0, "tcp", "", sys.argv[1]) == 0
 value = bytes(range(256)) * 4096
-assert store.put("k", value) == 0
-handle = store.get_buffer("k")
+assert store.put("views", value) == 0
+handle = store.get_buffer("views")
 view = memoryview(handle).cast("B")
 address = handle.ptr()
-assert address == (handle.ptr()) and handle.size() == len(handle) == len(value)
+assert address == handle.ptr() and handle.size() == len(handle) == len(value)
 part = view[1000:2000]
 del handle
 store.close()

@@ -53,11 +53,19 @@ impl Catalog {
     /// # Errors
     /// [`BadSettings`] when the settings contradict each other.
     pub fn new(settings: CatalogSettings) -> Result<Self, BadSettings> {
-        settings.check()?;
         let placement: Box<dyn PlacementPolicy> = match settings.allocation_strategy {
             AllocationStrategy::Random => Box::new(RandomPlacement),
             AllocationStrategy::FreeRatioFirst => Box::new(FreeRatioFirst),
         };
+        Self::with_placement(settings, placement)
+    }
+
+    /// An empty catalog with another choice of segments than the settings name.
+    ///
+    /// # Errors
+    /// [`BadSettings`] when the settings contradict each other.
+    pub fn with_placement(settings: CatalogSettings, placement: Box<dyn PlacementPolicy>) -> Result<Self, BadSettings> {
+        settings.check()?;
         Ok(Catalog {
             hasher: KeyHasher::new(settings.hash_seed),
             shards: (0..SHARDS).map(|_| Shard::new()).collect(),

@@ -262,3 +262,31 @@ fn free_ratio_first_evens_out() {
     assert!((used[0] - used[1]).abs() < 0.02, "{used:?}");
     assert_eq!(used[2], 0.5, "the fuller one is left alone");
 }
+
+/// Always the last group that takes it.
+struct LastFirst;
+
+impl PlacementPolicy for LastFirst {
+    fn place(
+        &self,
+        view: &PlacementView,
+        wanted: usize,
+        _random: &mut dyn Random,
+        attempt: &mut dyn FnMut(usize) -> bool,
+    ) {
+        (0..view.groups().len()).rev().filter(|&at| attempt(at)).take(wanted).for_each(drop);
+    }
+}
+
+#[test]
+fn another_placement_can_be_put_in() {
+    let mut pool = Pool::new(CatalogSettings::default());
+    pool.catalog = Catalog::with_placement(CatalogSettings::default(), Box::new(LastFirst)).unwrap();
+    for (number, name) in [(1, "a"), (2, "b"), (3, "c")] {
+        pool.mount(segment(number, name, MIB), number).unwrap();
+    }
+    assert_eq!(pool.put("key", 100).replicas[0].0, "c");
+    pool.config.replica_num = 2;
+    let names = pool.put("two", 100).replicas.into_iter().map(|r| r.0).collect::<Vec<_>>();
+    assert_eq!(names, ["c", "b"]);
+}

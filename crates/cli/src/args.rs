@@ -321,6 +321,9 @@ pub struct BenchRpcArgs {
     /// Measured time
     #[arg(long, default_value_t = 3.0)]
     pub seconds: f64,
+    /// Time before it, in seconds
+    #[arg(long, default_value_t = 0.5)]
+    pub warm_up: f64,
     /// Keys stored before the run
     #[arg(long, default_value_t = 200_000)]
     pub keys: usize,

@@ -34,6 +34,7 @@ fn run_rpc(args: &BenchRpcArgs) -> Outcome {
         outstanding: args.outstanding,
         batch: args.batch,
         duration: Duration::from_secs_f64(args.seconds.clamp(0.01, 86_400.0)),
+        warm_up: Duration::from_secs_f64(args.warm_up.clamp(0.0, 3_600.0)),
         keys: args.keys,
         key_bytes: args.key_bytes,
         core: args.core,

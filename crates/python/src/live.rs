@@ -6,8 +6,7 @@ use std::borrow::Cow;
 
 use parking_lot::{Mutex, RwLock};
 use smallvec::smallvec;
-use yb_client::{Client, Duplicates, Error, GetItem, Parts, PutItem};
-use yb_transfer::{ForeignMemory, LocalBuffer};
+use yb_client::{Client, Duplicates, Error, ForeignMemory, GetItem, LocalBuffer, Parts, PutItem};
 use yb_types::{ErrorCode, ReplicateConfig};
 
 use crate::regions::Regions;
@@ -34,6 +33,17 @@ impl LastError {
     pub(crate) fn refuse(&self, text: impl Into<String>) -> i64 {
         self.set(text);
         INVALID
+    }
+
+    /// A call's answer, if it has one.
+    pub(crate) fn note<T>(&self, answer: Result<T, Error>) -> Option<T> {
+        match answer {
+            Ok(value) => Some(value),
+            Err(error) => {
+                self.number(Err::<(), _>(error), |()| 0);
+                None
+            }
+        }
     }
 
     /// A call's answer as the peer's number.

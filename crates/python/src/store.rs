@@ -8,15 +8,15 @@ use std::sync::{Arc, LazyLock};
 use parking_lot::RwLock;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
-use yb_client::{Client, Duplicates, Error, Health, Parts, PutItem};
-use yb_transfer::LocalBuffer;
+use smallvec::smallvec;
+use yb_client::{Client, Duplicates, Error, GetItem, Health, LocalBuffer, Parts, PutItem};
 use yb_types::ReplicateConfig as Wanted;
 
 use crate::convert::{Key, Text, Unsigned};
 use crate::descriptors::ReplicaDescriptor;
 use crate::handle::BufferHandle;
 use crate::live::{INVALID, LastError, Live, Ranges};
-use crate::memory::Value;
+use crate::memory::{Value, unwritten_bytes};
 use crate::replicate_config::ReplicateConfig;
 use crate::setup::SetupArguments;
 
@@ -225,15 +225,22 @@ impl Store {
 
     /// The object's bytes; `b""` when it is missing or cannot be read (`last_error` tells which).
     #[pyo3(signature = (key, /))]
-    fn get<'py>(&self, py: Python<'py>, key: Key) -> Bound<'py, PyBytes> {
-        let bytes = self.with(py, None, |live, last| {
-            let answer = live.client().get(&key.0);
-            if answer.is_err() {
-                last.number(answer.as_ref().map_err(Clone::clone), |_| 0);
-            }
-            answer.ok()
+    fn get<'py>(&self, py: Python<'py>, key: Key) -> PyResult<Bound<'py, PyBytes>> {
+        let lookup = self.with(py, None, |live, last| last.note(live.client().query(&key.0)));
+        let Some((lookup, size)) = lookup.and_then(|found| found.size().map(|size| (found, size))) else {
+            return Ok(PyBytes::new(py, b""));
+        };
+        // Straight into the object that is handed out: its size is known, and nobody else has seen it yet.
+        let (bytes, memory) = unwritten_bytes(py, size)?;
+        let read = self.with(py, None, |live, last| {
+            last.note(live.client().get_known(GetItem { key: &key.0, into: smallvec![memory.lend()] }, lookup))
         });
-        PyBytes::new(py, &bytes.unwrap_or_default())
+        Ok(match read {
+            Some(read) if read == size => bytes,
+            // It was replaced by a shorter one in between.
+            Some(read) => PyBytes::new(py, bytes.as_bytes().get(..read as usize).unwrap_or_default()),
+            None => PyBytes::new(py, b""),
+        })
     }
 
     /// Each object's bytes, `b""` for those that are missing or cannot be read.
@@ -241,10 +248,7 @@ impl Store {
     fn get_batch<'py>(&self, py: Python<'py>, keys: Vec<Key>) -> Vec<Bound<'py, PyBytes>> {
         let found = self.with(py, Vec::new(), |live, last| {
             let answers = live.client().batch_get(&slices(&keys)).into_iter();
-            let note = |answer: Result<Vec<u8>, Error>| {
-                answer.map_err(|error| last.number(Err::<(), _>(error), |()| 0)).unwrap_or_default()
-            };
-            answers.map(note).collect::<Vec<_>>()
+            answers.map(|answer| last.note(answer).unwrap_or_default()).collect::<Vec<_>>()
         });
         let mut found = found.into_iter();
         keys.iter().map(|_| PyBytes::new(py, &found.next().unwrap_or_default())).collect()
@@ -253,10 +257,7 @@ impl Store {
     /// The object in memory of its own, or None when it is missing or cannot be read.
     #[pyo3(signature = (key, /))]
     fn get_buffer(&self, py: Python<'_>, key: Key) -> Option<BufferHandle> {
-        let answer = self.with(py, None, |live, last| {
-            let answer = live.client().get(&key.0);
-            answer.map_err(|error| last.number(Err::<(), _>(error), |()| 0)).ok()
-        });
+        let answer = self.with(py, None, |live, last| last.note(live.client().get(&key.0)));
         answer.map(BufferHandle::new)
     }
 
@@ -265,8 +266,7 @@ impl Store {
     fn batch_get_buffer(&self, py: Python<'_>, keys: Vec<Key>) -> Vec<Option<BufferHandle>> {
         let found = self.with(py, Vec::new(), |live, last| {
             let answers = live.client().batch_get(&slices(&keys)).into_iter();
-            let note = |answer: Result<Vec<u8>, Error>| answer.map_err(|e| last.number(Err::<(), _>(e), |()| 0)).ok();
-            answers.map(note).collect::<Vec<_>>()
+            answers.map(|answer| last.note(answer)).collect::<Vec<_>>()
         });
         let mut found = found.into_iter();
         keys.iter().map(|_| found.next().flatten().map(BufferHandle::new)).collect()
@@ -436,9 +436,7 @@ impl Store {
 
     /// The replicas of an object; empty when it is missing. Takes a read lease.
     fn get_replica_desc(&self, py: Python<'_>, key: Key) -> Vec<ReplicaDescriptor> {
-        let found = self.with(py, None, |live, last| {
-            live.client().query(&key.0).map_err(|error| last.number(Err::<(), _>(error), |()| 0)).ok()
-        });
+        let found = self.with(py, None, |live, last| last.note(live.client().query(&key.0)));
         found.map_or(Vec::new(), |lookup| lookup.replicas.into_iter().map(ReplicaDescriptor).collect())
     }
 

@@ -1,6 +1,6 @@
 //! How fast bytes move on this machine: one memcpy, the streaming copy, shared memory, TCP on loopback.
 //!
-//! `cargo run --release -p yb-transfer --example copy_bench [TCP_BLOCK_BYTES...]`. Source: a second mapping of a memfd,
+//! `cargo run --release -p yb-transfer --example copy_bench [copy] [shm] [tcp]`. Source: a second mapping of a memfd,
 //! as a peer has it; destination: a registered buffer; working set: 256 MiB each, several times a large cache. The CPU
 //! figure of TCP is that of both ends together.
 
@@ -106,18 +106,21 @@ fn pair(shm: bool, owner: &Engine, segment: &MemorySegment) -> Result<Pair, Fail
 }
 
 fn main() -> Result<(), Failure> {
+    let only: Vec<String> = std::env::args().skip(1).collect();
+    let wanted = |name: &str| only.is_empty() || only.iter().any(|only| only == name);
     let clock = Clock::real();
     let owner = Engine::builder().listen(([127, 0, 0, 1], 0).into()).build()?;
     let options = SegmentOptions { populate: true, ..SegmentOptions::default() };
     let segment = owner.allocate(WORKING_SET as u64, options, Access::Remote)?;
-    copies(&clock, &segment, &mut vec![1; WORKING_SET])?;
-    let shm = pair(true, &owner, &segment)?;
-    for (block, pieces) in [(4 << 10, 1), (64 << 10, 1), (1 << 20, 1), (2 << 20, 32), (16 << 20, 1)] {
-        shm.measure(&clock, "shm", block, pieces)?;
+    if wanted("copy") {
+        copies(&clock, &segment, &mut vec![1; WORKING_SET])?;
     }
-    let tcp = pair(false, &owner, &segment)?;
-    for (block, pieces) in [(4 << 10, 1), (64 << 10, 1), (1 << 20, 1), (2 << 20, 32), (16 << 20, 1), (64 << 20, 1)] {
-        tcp.measure(&clock, "tcp", block, pieces)?;
+    for (name, shm) in [("shm", true), ("tcp", false)].into_iter().filter(|(name, _)| wanted(name)) {
+        let pair = pair(shm, &owner, &segment)?;
+        for (block, pieces) in [(4 << 10, 1), (64 << 10, 1), (1 << 20, 1), (2 << 20, 32), (16 << 20, 1), (64 << 20, 1)]
+        {
+            pair.measure(&clock, name, block, pieces)?;
+        }
     }
     Ok(())
 }

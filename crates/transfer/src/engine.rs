@@ -1,7 +1,7 @@
 //! The engine: regions, open segments, and the choice of transport.
 
 use std::collections::BTreeMap;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
@@ -9,26 +9,26 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use smallvec::{SmallVec, smallvec};
-use yb_env::{Clock, Rng};
+use yb_env::Clock;
 use yb_mem::{
     Access, ForeignMemory, LocalBuffer, MapError, MemorySegment, RegionInfo, Registry, RegistryError, SegmentOptions,
 };
 use yb_types::{ClientId, MonotonicTime};
 
 use crate::batch::{BatchTable, Pushed};
-use crate::control::{ControlPort, ControlThread};
+use crate::control::ControlThread;
 use crate::handshake::client::{Timing, exchange};
 use crate::handshake::frame::MessageType;
 use crate::handshake::reply::Notification;
 use crate::local::LocalTransport;
 use crate::metadata::{BufferDesc, SegmentDesc};
 use crate::segment::{Segment, SegmentHandle, split_endpoint};
+use crate::serving::{Serving, Sockets, StartError};
 use crate::settings::EngineSettings;
 use crate::shm::client::ShmTransport;
-use crate::shm::server::ShmPort;
 use crate::stats::EngineCounters;
 use crate::tcp::client::TcpTransport;
-use crate::tcp::server::{DataPort, DataThread};
+use crate::tcp::server::DataThread;
 use crate::transport::{Job, Limits, Transport};
 use crate::{
     BatchError, BatchId, BatchOutcome, BatchStatus, CancelToken, Opcode, Request, TransferError, TransferErrorKind,
@@ -43,30 +43,6 @@ const MAX_BATCH_WORKERS: usize = 4;
 
 /// A submitted batch below this size that needs no socket is copied at once, in the caller.
 const INLINE_BYTES: u64 = 256 << 10;
-
-/// Why an engine did not start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// A socket could not be bound.
-    #[error("cannot listen on {address}: {source}")]
-    Listen {
-        /// Where.
-        address: SocketAddr,
-        /// The system's answer.
-        source: std::io::Error,
-    },
-    /// Peers cannot be told to connect to "any address".
-    #[error("listening on {0} needs an advertised host that peers can connect to")]
-    NoAdvertisedHost(SocketAddr),
-    /// The system refused something else that the engine needs.
-    #[error("{what}: {source}")]
-    Os {
-        /// What was tried.
-        what: &'static str,
-        /// The system's answer.
-        source: std::io::Error,
-    },
-}
 
 /// Collects the parts of an engine.
 #[derive(Clone, Debug)]
@@ -144,80 +120,6 @@ impl EngineBuilder {
         }
         Ok(engine)
     }
-}
-
-/// The listening sockets of an engine, bound before anything is published.
-struct Sockets {
-    handshake: TcpListener,
-    data: TcpListener,
-    host: String,
-    data_threads: usize,
-}
-
-fn listen(address: SocketAddr, backlog: i32) -> Result<TcpListener, StartError> {
-    let bind = || {
-        let socket = socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None)?;
-        socket.set_reuse_address(true)?;
-        socket.bind(&address.into())?;
-        socket.listen(backlog)?;
-        socket.set_nonblocking(true)?;
-        Ok(TcpListener::from(socket))
-    };
-    bind().map_err(|source| StartError::Listen { address, source })
-}
-
-impl Sockets {
-    fn bind(address: SocketAddr, settings: &EngineSettings) -> Result<Self, StartError> {
-        let data = settings.data_listen.unwrap_or(SocketAddr::new(address.ip(), 0));
-        let host = match &settings.advertise_host {
-            Some(host) => host.trim_start_matches('[').trim_end_matches(']').to_owned(),
-            None if address.ip().is_unspecified() => return Err(StartError::NoAdvertisedHost(address)),
-            None => address.ip().to_string(),
-        };
-        Ok(Sockets {
-            handshake: listen(address, settings.backlog)?,
-            data: listen(data, settings.backlog)?,
-            host,
-            data_threads: settings.data_threads,
-        })
-    }
-
-    fn serving(&self, shm: bool) -> Result<Serving, StartError> {
-        let os = |what| move |source| StartError::Os { what, source };
-        let port = self.handshake.local_addr().map_err(os("reading the handshake port"))?.port();
-        let data_port = self.data.local_addr().map_err(os("reading the data port"))?.port();
-        let host = &self.host;
-        let endpoint = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-        Ok(Serving {
-            endpoint: endpoint.into(),
-            host: host.clone(),
-            data_port,
-            shm: if shm { open_shm() } else { None },
-            control: Arc::new(ControlPort::new().map_err(os("preparing the control thread"))?),
-            data: Arc::new(DataPort::new(self.data_threads).map_err(os("preparing the data threads"))?),
-        })
-    }
-}
-
-/// Shared memory is a help, not a need: without it, peers use TCP.
-fn open_shm() -> Option<Arc<ShmPort>> {
-    match ShmPort::open(Rng::from_entropy()) {
-        Ok(port) => Some(Arc::new(port)),
-        Err(error) => {
-            tracing::warn!(%error, "no shared memory is offered; peers on this host use TCP");
-            None
-        }
-    }
-}
-
-/// What a serving engine tells its peers, and the threads behind it.
-pub(crate) struct Serving {
-    pub(crate) endpoint: Arc<str>,
-    host: String,
-    data_port: u16,
-    pub(crate) shm: Option<Arc<ShmPort>>,
-    control: Arc<ControlPort>,
-    data: Arc<DataPort>,
 }
 
 pub(crate) struct Shared {

@@ -163,7 +163,7 @@ fn silence_and_half_a_frame_end_the_connection_and_an_idle_one_stays() {
     for stream in silent.iter_mut().chain([&mut half]) {
         assert_eq!(stream.read(&mut [0; 8]).unwrap_or(0), 0, "the server closes");
     }
-    assert!(clock.now().since(start) < Duration::from_secs(4));
+    assert!(clock.now().since(start) < Duration::from_secs(8), "2 s, and what a busy machine adds");
     assert_eq!(b.stats().refused_connections, 51);
     idle.write_all(&request).unwrap();
     idle.read_exact(&mut answer).unwrap();
@@ -250,9 +250,57 @@ fn unregistering_ends_the_writes_that_are_in_the_middle() {
     stream.write_all(&header).unwrap();
     stream.write_all(&[7; 1000]).unwrap();
     eventually("the write is open", || !b.is_quiesced(memory.address(), 1, None));
-    assert!(b.is_quiesced(memory.address() + memory.len(), 10, None), "other ranges are quiet");
+    eventually("other ranges are quiet", || b.is_quiesced(memory.address() + memory.len(), 10, None));
     eventually("the bytes arrive", || content(&memory, 999, 1) == [7]);
     b.unregister(memory.address(), Duration::from_secs(5)).unwrap();
     assert_eq!(stream.read(&mut [0; 8]).unwrap_or(0), 0);
     assert!(b.is_quiesced(memory.address(), memory.len(), None));
+}
+
+#[test]
+fn garbage_harms_nobody() {
+    let (a, b) = (engine(tcp_settings()), engine(tcp_settings()));
+    let memory = memory(&b, 4096);
+    let before = pattern(4096, 8);
+    fill(&memory, &before);
+    let peer = open(&a, &b);
+    for seed in 0..60_u64 {
+        let mut bytes = pattern(400, seed);
+        if seed % 3 == 0 {
+            // A sound header with a length that wraps around, or reaches far outside.
+            let size = if seed % 2 == 0 { u64::MAX - 5 } else { 4 << 30 };
+            bytes[..8].copy_from_slice(&size.to_le_bytes());
+            bytes[8..16].copy_from_slice(&memory.address().to_le_bytes());
+            bytes[16] = 0x81;
+        }
+        let ports = [data_connection(b.endpoint().unwrap()), TcpStream::connect(b.endpoint().unwrap()).unwrap()];
+        for mut stream in ports {
+            let _ = stream.write_all(&bytes);
+            let _ = stream.shutdown(std::net::Shutdown::Write);
+            let mut sink = Vec::new();
+            let _ = stream.read_to_end(&mut sink);
+        }
+    }
+    let mut got = vec![0; 4096];
+    a.transfer_sync(&[read(&peer, memory.address(), &mut got)], a.now() + PATIENCE).into_result().unwrap();
+    assert!(got == before, "nothing was written");
+}
+
+#[test]
+fn connections_above_the_limit_are_closed_and_the_others_stay() {
+    let b = engine(EngineSettings { max_data_connections: 3, ..tcp_settings() });
+    let a = engine(tcp_settings());
+    let memory = memory(&b, 4096);
+    let peer = open(&a, &b);
+    let mut got = [0; 8];
+    let mut one = || a.transfer_sync(&[read(&peer, memory.address(), &mut got)], a.now() + PATIENCE).into_result();
+    one().unwrap();
+    let mut held: Vec<TcpStream> = (0..2).map(|_| data_connection(b.endpoint().unwrap())).collect();
+    eventually("all places are taken", || b.stats().data_connections == 3);
+    let mut surplus = data_connection(b.endpoint().unwrap());
+    assert_eq!(surplus.read(&mut [0; 8]).unwrap_or(0), 0);
+    assert_eq!(b.stats().refused_connections, 1);
+    one().unwrap();
+    held.clear();
+    eventually("places are free again", || b.stats().data_connections == 1);
 }

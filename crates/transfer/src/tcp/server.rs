@@ -218,25 +218,27 @@ impl DataThread {
         let recalls = self.port.recalls.load(Ordering::SeqCst);
         if recalls != self.recalls_seen {
             self.recalls_seen = recalls;
-            self.close_all(lane, |served| served.session.holds_wanted());
+            self.close_all(lane, false, |served| served.session.holds_wanted());
         }
         let now = self.shared.clock.now();
         if now.since(self.swept) < SWEEP {
             return;
         }
         self.swept = now;
-        let stalled = self.close_all(lane, |served| served.deadline.is_some_and(|deadline| deadline <= now));
-        self.shared.counters.refused.fetch_add(stalled, Ordering::Relaxed);
+        self.close_all(lane, true, |served| served.deadline.is_some_and(|deadline| deadline <= now));
         self.timed = self.sessions.values().any(|served| served.deadline.is_some());
     }
 
-    fn close_all(&mut self, lane: &Lane, which: impl Fn(&Served) -> bool) -> u64 {
+    /// Closes the chosen sessions; those at fault are counted first, so that whoever sees the end sees the count.
+    fn close_all(&mut self, lane: &Lane, at_fault: bool, which: impl Fn(&Served) -> bool) {
         let chosen: Vec<u64> =
             self.sessions.iter().filter(|(_, served)| which(served)).map(|(token, _)| *token).collect();
-        for token in &chosen {
-            self.close(lane, *token);
+        if at_fault {
+            self.shared.counters.refused.fetch_add(chosen.len() as u64, Ordering::Relaxed);
         }
-        chosen.len() as u64
+        for token in chosen {
+            self.close(lane, token);
+        }
     }
 
     fn close(&mut self, lane: &Lane, token: u64) {

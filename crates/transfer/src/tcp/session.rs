@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use yb_mem::{Access, RecvList, RegionPin, Registry, SendList};
 
@@ -28,6 +28,8 @@ const MAX_ANSWERS: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Activity {
     stream: Arc<TcpStream>,
+    /// Set while received bytes are not told apart yet: they may be the header of a write to anywhere.
+    unsettled: AtomicBool,
     address: AtomicU64,
     len: AtomicU64,
 }
@@ -44,10 +46,13 @@ impl Activity {
 
     /// True when the session is not writing into the range, and holds no bytes that it has not looked at.
     pub(crate) fn is_quiet(&self, address: u64, len: u64) -> bool {
+        // In this order: bytes leave the socket only after the flag is set, which is taken back only after a write among
+        // them is announced.
         let unread = rustix::io::ioctl_fionread(&*self.stream).unwrap_or(0);
+        let unsettled = self.unsettled.load(Ordering::SeqCst);
         let (busy_at, busy) = (self.address.load(Ordering::SeqCst), self.len.load(Ordering::SeqCst));
         let apart = busy_at.saturating_add(busy) <= address || address.saturating_add(len) <= busy_at;
-        unread == 0 && (busy == 0 || apart)
+        unread == 0 && !unsettled && (busy == 0 || apart)
     }
 }
 
@@ -97,8 +102,12 @@ pub(crate) struct Session {
 impl Session {
     pub(crate) fn new(stream: TcpStream) -> Self {
         let stream = Arc::new(stream);
-        let activity =
-            Arc::new(Activity { stream: Arc::clone(&stream), address: AtomicU64::new(0), len: AtomicU64::new(0) });
+        let activity = Arc::new(Activity {
+            stream: Arc::clone(&stream),
+            unsettled: AtomicBool::new(false),
+            address: AtomicU64::new(0),
+            len: AtomicU64::new(0),
+        });
         Session {
             stream,
             activity,
@@ -139,6 +148,13 @@ impl Session {
 
     /// Goes on as far as the socket and the budget allow.
     pub(crate) fn advance(&mut self, host: &Host<'_>) -> Wants {
+        self.activity.unsettled.store(true, Ordering::SeqCst);
+        let wants = self.go_on(host);
+        self.activity.unsettled.store(self.parsed != self.filled, Ordering::SeqCst);
+        wants
+    }
+
+    fn go_on(&mut self, host: &Host<'_>) -> Wants {
         let mut moved = 0;
         while moved < BUDGET {
             self.parse(host);

@@ -1,0 +1,109 @@
+//! The serving side of an engine: its sockets, bound before anything is published, and what is behind them.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+
+use yb_env::Rng;
+
+use crate::control::ControlPort;
+use crate::settings::EngineSettings;
+use crate::shm::server::ShmPort;
+use crate::tcp::server::DataPort;
+
+/// Why an engine did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A socket could not be bound.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+    /// Peers cannot be told to connect to "any address".
+    #[error("listening on {0} needs an advertised host that peers can connect to")]
+    NoAdvertisedHost(SocketAddr),
+    /// The system refused something else that the engine needs.
+    #[error("{what}: {source}")]
+    Os {
+        /// What was tried.
+        what: &'static str,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+}
+
+/// The listening sockets of an engine, bound before anything is published.
+pub(crate) struct Sockets {
+    pub(crate) handshake: TcpListener,
+    pub(crate) data: TcpListener,
+    host: String,
+    data_threads: usize,
+}
+
+fn listen(address: SocketAddr, backlog: i32) -> Result<TcpListener, StartError> {
+    let bind = || {
+        let socket = socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None)?;
+        socket.set_reuse_address(true)?;
+        socket.bind(&address.into())?;
+        socket.listen(backlog)?;
+        socket.set_nonblocking(true)?;
+        Ok(TcpListener::from(socket))
+    };
+    bind().map_err(|source| StartError::Listen { address, source })
+}
+
+impl Sockets {
+    pub(crate) fn bind(address: SocketAddr, settings: &EngineSettings) -> Result<Self, StartError> {
+        let data = settings.data_listen.unwrap_or(SocketAddr::new(address.ip(), 0));
+        let host = match &settings.advertise_host {
+            Some(host) => host.trim_start_matches('[').trim_end_matches(']').to_owned(),
+            None if address.ip().is_unspecified() => return Err(StartError::NoAdvertisedHost(address)),
+            None => address.ip().to_string(),
+        };
+        Ok(Sockets {
+            handshake: listen(address, settings.backlog)?,
+            data: listen(data, settings.backlog)?,
+            host,
+            data_threads: settings.data_threads,
+        })
+    }
+
+    pub(crate) fn serving(&self, shm: bool) -> Result<Serving, StartError> {
+        let os = |what| move |source| StartError::Os { what, source };
+        let port = self.handshake.local_addr().map_err(os("reading the handshake port"))?.port();
+        let data_port = self.data.local_addr().map_err(os("reading the data port"))?.port();
+        let host = &self.host;
+        let endpoint = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+        Ok(Serving {
+            endpoint: endpoint.into(),
+            host: host.clone(),
+            data_port,
+            shm: if shm { open_shm() } else { None },
+            control: Arc::new(ControlPort::new().map_err(os("preparing the control thread"))?),
+            data: Arc::new(DataPort::new(self.data_threads).map_err(os("preparing the data threads"))?),
+        })
+    }
+}
+
+/// Shared memory is a help, not a need: without it, peers use TCP.
+fn open_shm() -> Option<Arc<ShmPort>> {
+    match ShmPort::open(Rng::from_entropy()) {
+        Ok(port) => Some(Arc::new(port)),
+        Err(error) => {
+            tracing::warn!(%error, "no shared memory is offered; peers on this host use TCP");
+            None
+        }
+    }
+}
+
+/// What a serving engine tells its peers, and the threads behind it.
+pub(crate) struct Serving {
+    pub(crate) endpoint: Arc<str>,
+    pub(crate) host: String,
+    pub(crate) data_port: u16,
+    pub(crate) shm: Option<Arc<ShmPort>>,
+    pub(crate) control: Arc<ControlPort>,
+    pub(crate) data: Arc<DataPort>,
+}

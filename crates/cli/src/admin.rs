@@ -120,7 +120,7 @@ fn page(admin: &str, path: &str) -> Outcome<Vec<u8>> {
     }
 }
 
-fn from_metrics(admin: &str, text: &str) -> Status {
+pub(crate) fn from_metrics(admin: &str, text: &str) -> Status {
     let mut plain = BTreeMap::new();
     let mut segments: BTreeMap<String, Segment> = BTreeMap::new();
     for line in text.lines().filter(|l| !l.starts_with('#')) {

@@ -44,6 +44,8 @@ pub enum Command {
     /// Show segments, use, keys and clients of a master
     Status(StatusArgs),
     /// Replay a request trace against a pool: read hits and check every byte, store misses
+    ///
+    /// Without --master and MOONCAKE_MASTER the replay starts a pool of its own and ends it.
     Replay(ReplayArgs),
     /// Measure: a master, a whole store, this machine
     #[command(subcommand)]

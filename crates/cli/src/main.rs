@@ -7,6 +7,8 @@ mod commands;
 mod connect;
 mod daemon;
 mod failure;
+#[cfg(test)]
+mod fuzz;
 mod http;
 mod output;
 mod pool;

@@ -41,6 +41,10 @@ impl KeyBytes {
         }
     }
 
+    pub fn is_heap(&self) -> bool {
+        matches!(self, KeyBytes::Heap(_))
+    }
+
     pub fn as_slice(&self) -> &[u8] {
         match self {
             KeyBytes::Inline { len, bytes } => bytes.get(..usize::from(*len)).unwrap_or(bytes),

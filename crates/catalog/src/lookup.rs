@@ -1,13 +1,18 @@
 //! Reading: where the replicas of an object are, whether it exists, what matches a pattern.
 //!
-//! A lookup takes its shard's lock for reading and writes nothing but the lease word, which only moves forward.
+//! A lookup takes its shard's lock for reading and writes nothing but the lease word, which only moves forward. What it
+//! costs is the wait for main memory, so the keys of a batch wait together.
 
+use parking_lot::RwLockReadGuard;
 use regex::bytes::{Regex, RegexBuilder};
+use smallvec::SmallVec;
 use yb_types::{ErrorCode, MonotonicTime};
 
 use crate::catalog::Catalog;
 use crate::entry::Entry;
-use crate::key::Tenant;
+use crate::key::{KeyHash, Tenant};
+use crate::segments::SegmentTable;
+use crate::shard::ShardState;
 use crate::view::ObjectView;
 
 /// A pattern over keys, found anywhere in the key.
@@ -53,17 +58,15 @@ impl Catalog {
         mut sink: impl FnMut(usize, Result<ObjectView<'_>, ErrorCode>),
     ) {
         let until = now + self.settings.lease_ttl;
-        for (at, key) in keys.into_iter().enumerate() {
-            self.look(tenant, key.as_ref(), |found| {
-                sink(
-                    at,
-                    found.map(|(entry, view)| {
-                        entry.grant(until);
-                        view
-                    }),
-                );
-            });
-        }
+        self.look_each(tenant, keys, |at, found| {
+            sink(
+                at,
+                found.map(|(entry, view)| {
+                    entry.grant(until);
+                    view
+                }),
+            );
+        });
     }
 
     /// As [`get_replicas`](Self::get_replicas) but without any effect: no lease, no sign of use.
@@ -73,9 +76,7 @@ impl Catalog {
         keys: impl IntoIterator<Item = K>,
         mut sink: impl FnMut(usize, Result<ObjectView<'_>, ErrorCode>),
     ) {
-        for (at, key) in keys.into_iter().enumerate() {
-            self.look(tenant, key.as_ref(), |found| sink(at, found.map(|(_, view)| view)));
-        }
+        self.look_each(tenant, keys, |at, found| sink(at, found.map(|(_, view)| view)));
     }
 
     /// Says for each key, in order, whether it is readable.
@@ -88,36 +89,43 @@ impl Catalog {
         mut sink: impl FnMut(usize, bool),
     ) {
         let until = now + self.settings.lease_ttl;
-        for (at, key) in keys.into_iter().enumerate() {
-            self.look(tenant, key.as_ref(), |found| {
-                if let (Ok((entry, _)), Probe::Lease) = (&found, probe) {
-                    entry.grant(until);
-                }
-                sink(at, found.is_ok());
-            });
-        }
+        self.look_each(tenant, keys, |at, found| {
+            if let (Ok((entry, _)), Probe::Lease) = (&found, probe) {
+                entry.grant(until);
+            }
+            sink(at, found.is_ok());
+        });
     }
 
-    fn look<R>(
+    /// Looks up keys, [`GROUP`] at a time under the locks of their shards. No thread waits for one shard while it holds
+    /// another for writing, so holding several for reading cannot end in a circle.
+    fn look_each<K: AsRef<[u8]>>(
         &self,
         tenant: Tenant,
-        key: &[u8],
-        then: impl FnOnce(Result<(&Entry, ObjectView<'_>), ErrorCode>) -> R,
-    ) -> R {
-        let hash = self.hash(tenant, key);
-        let state = self.shards[hash.shard].state.read();
-        let Some(slot) = state.find(tenant, hash.word, key) else { return then(Err(ErrorCode::OBJECT_NOT_FOUND)) };
-        // Loaded under the shard's lock: see the invariants of the segment table.
-        let table = self.segments.load();
-        let entry = &state.slab[slot];
-        then(match ObjectView::readable(entry, &table) {
-            Some(view) => Ok((entry, view)),
-            None if !entry.is_finished() && ObjectView::whole(entry, &table).replicas().next().is_some() => {
-                Err(ErrorCode::REPLICA_IS_NOT_READY)
+        keys: impl IntoIterator<Item = K>,
+        mut then: impl FnMut(usize, Result<(&Entry, ObjectView<'_>), ErrorCode>),
+    ) {
+        let mut keys = keys.into_iter();
+        let mut at = 0;
+        loop {
+            let hashed = |key: K| (self.hash(tenant, key.as_ref()), key);
+            let group: SmallVec<[(KeyHash, K); GROUP]> = keys.by_ref().take(GROUP).map(hashed).collect();
+            if group.is_empty() {
+                return;
             }
-            // Its segments are gone, and the sweep has not come by yet.
-            None => Err(ErrorCode::OBJECT_NOT_FOUND),
-        })
+            // Recursive: two keys may share a shard, and a writer may have come to wait between their locks.
+            let lock = |(hash, _): &(KeyHash, K)| (hash.word, self.shards[hash.shard].state.read_recursive());
+            let states: SmallVec<[(u32, RwLockReadGuard<'_, ShardState>); GROUP]> = group.iter().map(lock).collect();
+            if group.len() > 1 {
+                warm(&states);
+            }
+            // Loaded under the shards' locks: see the invariants of the segment table.
+            let table = self.segments.load();
+            for ((word, state), (_, key)) in states.iter().zip(&group) {
+                then(at, readable(state, &table, tenant, *word, key.as_ref()));
+                at += 1;
+            }
+        }
     }
 
     /// Hands out every readable object whose key matches, each with a read lease. Walks over all keys, one shard at a
@@ -140,5 +148,36 @@ impl Catalog {
                 }
             }
         }
+    }
+}
+
+/// Keys of a batch that are looked up together.
+const GROUP: usize = 16;
+
+/// Brings the memory that the searches of a group will meet into the cache. A search waits for main memory three times, each
+/// time for an address that the last answer told; those of different keys do not depend on each other, and going step
+/// by step over all of them lets the processor wait for all at once.
+fn warm(states: &[(u32, RwLockReadGuard<'_, ShardState>)]) {
+    std::hint::black_box(states.iter().fold(0, |all, (word, state)| all ^ state.touch_home(*word)));
+    let likely: SmallVec<[Option<u32>; GROUP]> = states.iter().map(|(word, state)| state.likely(*word)).collect();
+    let touched = states.iter().zip(likely).map(|((_, state), slot)| slot.map_or(0, |slot| state.slab[slot].touch()));
+    std::hint::black_box(touched.fold(0, |all, word| all ^ word));
+}
+
+fn readable<'s>(
+    state: &'s ShardState,
+    table: &'s SegmentTable,
+    tenant: Tenant,
+    word: u32,
+    key: &[u8],
+) -> Result<(&'s Entry, ObjectView<'s>), ErrorCode> {
+    let entry = &state.slab[state.find(tenant, word, key).ok_or(ErrorCode::OBJECT_NOT_FOUND)?];
+    match ObjectView::readable(entry, table) {
+        Some(view) => Ok((entry, view)),
+        None if !entry.is_finished() && ObjectView::whole(entry, table).replicas().next().is_some() => {
+            Err(ErrorCode::REPLICA_IS_NOT_READY)
+        }
+        // Its segments are gone, and the sweep has not come by yet.
+        None => Err(ErrorCode::OBJECT_NOT_FOUND),
     }
 }

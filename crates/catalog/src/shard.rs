@@ -70,6 +70,16 @@ impl ShardState {
         })
     }
 
+    /// Reads where the search for a hash begins, and nothing else.
+    pub fn touch_home(&self, word: u32) -> u32 {
+        self.table.touch_home(word)
+    }
+
+    /// The slot that the search for a hash will most likely end at: keys are not compared.
+    pub fn likely(&self, word: u32) -> Option<u32> {
+        self.table.find(word, |_| true)
+    }
+
     /// Makes a filled slot known under its key, as an unfinished put.
     pub fn publish(&mut self, slot: u32, word: u32, soft_pin: Option<SoftPin>) {
         self.table.insert(word, slot);

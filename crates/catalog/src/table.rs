@@ -47,6 +47,12 @@ impl Table {
         }
     }
 
+    /// Reads the place where the search for a hash begins. Branches on nothing that it read, so that the processor goes
+    /// on while the place is on its way.
+    pub fn touch_home(&self, word: u32) -> u32 {
+        self.places.get(home(word, self.places.len())).map_or(0, |place| place.slot)
+    }
+
     /// Adds a slot that is not in the table.
     pub fn insert(&mut self, word: u32, slot: u32) {
         if (self.len + 1) * 4 > self.places.len() * 3 {

@@ -114,7 +114,7 @@ impl MasterLink {
             answer = self.pool.call(signature.function_id, &body, deadline.at);
         }
         let reply = answer.map_err(|error| self.unreachable(rpc, deadline, &error))?;
-        let limits = Limits { max_elements: REPLY_ELEMENTS, ..Limits::default() };
+        let limits = Limits { max_elements: REPLY_ELEMENTS };
         let decoded = yb_wire::decode_reply::<C>(self.table, &reply, limits).map_err(|error| {
             let failure = self.failure(rpc, deadline, format!("its answer makes no sense: {error}"), false);
             Error::MasterUnreachable(Box::new(failure))

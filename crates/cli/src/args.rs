@@ -161,6 +161,9 @@ pub struct PutArgs {
     /// Where the pool is
     #[command(flatten)]
     pub master: MasterAddress,
+    /// Print what was done as one JSON object
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `get`
@@ -224,6 +227,9 @@ pub struct RmArgs {
     /// Where the pool is
     #[command(flatten)]
     pub master: MasterAddress,
+    /// Print what was done as one JSON object
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `replay`

@@ -18,6 +18,19 @@ use crate::failure::{Failure, Outcome};
 use crate::output;
 use crate::size::bytes;
 
+#[derive(Serialize)]
+struct Put {
+    key: String,
+    bytes: usize,
+    /// False if the key was there already; then nothing changed.
+    stored: bool,
+}
+
+#[derive(Serialize)]
+struct Removed {
+    removed: u64,
+}
+
 /// `put KEY FILE`
 pub fn put(args: &PutArgs) -> Outcome {
     let value = read_input(&args.file)?;
@@ -26,6 +39,10 @@ pub fn put(args: &PutArgs) -> Outcome {
     let config = ReplicateConfig { replica_num: args.replicas, ..ReplicateConfig::default() };
     let outcome = client.put(key, &value, &config).map_err(|e| failure(&named(key), &e))?;
     client.close();
+    if args.json {
+        let (key, stored) = (output::key_text(key), outcome == PutOutcome::Stored);
+        return output::json(&Put { key, bytes: value.len(), stored });
+    }
     match outcome {
         PutOutcome::Stored => Ok(()),
         PutOutcome::AlreadyExists => {
@@ -128,17 +145,20 @@ pub fn rm(args: &RmArgs) -> Outcome {
     if let Some(pattern) = &args.regex {
         let count = client.remove_by_regex(pattern, args.force).map_err(|e| failure(pattern, &e))?;
         client.close();
-        return output::line(format!("removed {count}"));
+        return print_removed(count, args.json);
     }
     if args.all {
         let count = client.remove_all(args.force).map_err(|e| failure("remove all", &e))?;
         client.close();
-        return output::line(format!("removed {count}"));
+        return print_removed(count, args.json);
     }
     let keys: Vec<&[u8]> = args.keys.iter().map(|key| key.as_bytes()).collect();
     let answers = client.batch_remove(&keys, args.force);
     client.close();
     let mut first = Ok(());
+    if args.json {
+        print_removed(answers.iter().filter(|answer| answer.is_ok()).count() as u64, true)?;
+    }
     for (key, answer) in keys.iter().zip(answers) {
         if let Err(error) = answer {
             let failure = failure(&named(key), &error);
@@ -149,6 +169,10 @@ pub fn rm(args: &RmArgs) -> Outcome {
         }
     }
     first
+}
+
+fn print_removed(removed: u64, json: bool) -> Outcome {
+    if json { output::json(&Removed { removed }) } else { output::line(format!("removed {removed}")) }
 }
 
 fn named(key: &[u8]) -> String {

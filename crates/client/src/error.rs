@@ -49,6 +49,16 @@ pub enum Error {
         /// Its answer.
         code: ErrorCode,
     },
+    /// The master's RPC layer rejected the request: no such function there, or the handler failed.
+    #[error("the master rejected {rpc} with RPC error {code}: {message}")]
+    Rejected {
+        /// The request.
+        rpc: &'static str,
+        /// Number of the RPC layer: 4 arguments do not decode, 10 handler failed, 11 no such function.
+        code: u16,
+        /// The master's words.
+        message: String,
+    },
     /// The bytes could not be moved.
     #[error("{0}")]
     Transfer(Box<TransferFailure>),
@@ -143,7 +153,7 @@ impl Error {
             Error::Refused { code, .. } => *code,
             Error::Transfer(_) => ErrorCode::TRANSFER_FAIL,
             Error::MasterUnreachable(f) if f.timed_out => ErrorCode::RPC_TIMEOUT,
-            Error::MasterUnreachable(_) => ErrorCode::RPC_FAIL,
+            Error::MasterUnreachable(_) | Error::Rejected { .. } => ErrorCode::RPC_FAIL,
             Error::Incompatible { .. } => ErrorCode::INVALID_VERSION,
             Error::Invalid(_) | Error::BufferTooSmall { .. } | Error::Setup { .. } | Error::Closed => {
                 ErrorCode::INVALID_PARAMS

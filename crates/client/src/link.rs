@@ -113,7 +113,7 @@ impl MasterLink {
         if repeat == Repeat::Harmless && matches!(&answer, Err(RpcError::Closed { .. })) {
             answer = self.pool.call(signature.function_id, &body, deadline.at);
         }
-        let reply = answer.map_err(|error| self.unreachable(rpc, deadline, &error))?;
+        let reply = answer.map_err(|error| self.unanswered(rpc, deadline, &error))?;
         let limits = Limits { max_elements: REPLY_ELEMENTS };
         let decoded = yb_wire::decode_reply::<C>(self.table, &reply, limits).map_err(|error| {
             let failure = self.failure(rpc, deadline, format!("its answer makes no sense: {error}"), false);
@@ -122,9 +122,13 @@ impl MasterLink {
         Ok(read(decoded))
     }
 
-    fn unreachable(&self, rpc: &'static str, deadline: &Deadline, error: &RpcError) -> Error {
-        if matches!(error, RpcError::ShutDown) {
-            return Error::Closed;
+    fn unanswered(&self, rpc: &'static str, deadline: &Deadline, error: &RpcError) -> Error {
+        match error {
+            RpcError::ShutDown => return Error::Closed,
+            RpcError::Refused { code, message, .. } => {
+                return Error::Rejected { rpc, code: *code, message: message.clone() };
+            }
+            _ => {}
         }
         let timed_out = matches!(error, RpcError::TimedOut { .. } | RpcError::ConnectTimeout { .. });
         Error::MasterUnreachable(Box::new(self.failure(rpc, deadline, error.to_string(), timed_out)))
@@ -176,7 +180,7 @@ impl MasterLink {
             }
             // Mooncake's master does not know the function, and says so.
             Err(RpcError::Refused { .. }) => Ok(None),
-            Err(error) => Err(self.unreachable("Hello", deadline, &error)),
+            Err(error) => Err(self.unanswered("Hello", deadline, &error)),
         }
     }
 

@@ -77,6 +77,8 @@ impl Core {
         }
         self.link.mount(&segment, &start(&self.clock, &self.config)).map_err(|error| match error {
             Error::Refused { code, .. } => Error::setup("mounting the segment", code),
+            // A master of ours dials the advertised address back, and says so when nobody answers there.
+            Error::Rejected { message, .. } => Error::setup("mounting the segment", message),
             other => other,
         })?;
         let pings = MasterLink::new(link_settings(&self.config, self.client_id, 1), self.clock.clone())?;

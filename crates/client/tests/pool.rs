@@ -1,0 +1,211 @@
+//! Our client and our memory under two masters: ours in this process, and Mooncake's own when it is there.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{MIB, Process, bytes, config, node, on, plain, replicas, requester, wait_until, wheel_master, wheel_node};
+use yb_client::{Client, ClientConfig, Error, PutOutcome};
+use yb_master::{Master, MasterConfig};
+use yb_types::{ErrorCode, ReplicateConfig};
+
+/// Whose master a test runs under; it runs until dropped.
+struct Pool {
+    address: String,
+    ours: Option<Master>,
+    _wheel: Option<Process>,
+}
+
+impl Pool {
+    fn ours(change: impl FnOnce(&mut MasterConfig)) -> Pool {
+        let mut config = MasterConfig::embedded();
+        change(&mut config);
+        let master = Master::start(config).unwrap();
+        Pool { address: master.rpc_address().to_string(), ours: Some(master), _wheel: None }
+    }
+
+    fn wheel() -> Option<Pool> {
+        let (process, address) = wheel_master(&[])?;
+        Some(Pool { address, ours: None, _wheel: Some(process) })
+    }
+}
+
+/// Runs a test under each master.
+fn under_each(test: impl Fn(&Pool)) {
+    test(&Pool::ours(|_| ()));
+    if let Some(pool) = Pool::wheel() {
+        test(&pool);
+    }
+}
+
+#[test]
+fn objects_of_all_sizes_come_back() {
+    under_each(|pool| {
+        let _node = node(&pool.address, 128 * MIB);
+        let client = requester(&pool.address);
+        for (seed, len) in [1, 100, 4096, 65_537, MIB as usize, 20 * MIB as usize].into_iter().enumerate() {
+            let (key, value) = (format!("k{seed}"), bytes(seed as u64, len));
+            assert_eq!(client.put(&key, &value, &plain()), Ok(PutOutcome::Stored));
+            assert_eq!(client.put(&key, b"other", &plain()), Ok(PutOutcome::AlreadyExists));
+            assert!(client.get(&key).unwrap() == value, "{len} bytes");
+            assert_eq!(client.size(&key), Ok(len as u64));
+            assert_eq!(client.exists(&key), Ok(true));
+        }
+        assert_eq!(client.get("nothing"), Err(Error::NotFound));
+    });
+}
+
+#[test]
+fn batches_answer_per_key() {
+    under_each(|pool| {
+        let _node = node(&pool.address, 64 * MIB);
+        let client = requester(&pool.address);
+        let items: Vec<(String, Vec<u8>)> = (0..32).map(|i| (format!("b{i}"), bytes(i, 64 << 10))).collect();
+        assert!(client.batch_put(&items, &plain()).into_iter().all(|answer| answer == Ok(PutOutcome::Stored)));
+        let mut keys: Vec<&str> = items.iter().map(|(key, _)| key.as_str()).collect();
+        keys.insert(7, "absent");
+        let values = client.batch_get(&keys);
+        assert_eq!(values[7], Err(Error::NotFound));
+        let mut expected: Vec<_> = items.iter().map(|(_, value)| Ok(value.clone())).collect();
+        expected.insert(7, Err(Error::NotFound));
+        assert!(values == expected);
+        assert_eq!(client.batch_exists(&keys).iter().filter(|answer| **answer == Ok(true)).count(), 32);
+        assert_eq!(client.remove("b0", false).unwrap_err().code(), ErrorCode::OBJECT_HAS_LEASE);
+        assert_eq!(client.batch_remove(&["b0", "absent"], true), [Ok(()), Err(Error::NotFound)]);
+        assert_eq!(client.remove_by_regex("^b1[0-9]$", true), Ok(10));
+        assert_eq!(client.query_by_regex("^b2.$").unwrap().len(), 10);
+        assert_eq!(client.remove_all(true), Ok(21));
+        assert_eq!(client.exists("b1"), Ok(false));
+        assert!(matches!(client.remove_by_regex("(", true), Err(Error::Refused { .. })));
+    });
+}
+
+#[test]
+fn the_configuration_of_replicas_is_followed() {
+    under_each(|pool| {
+        let (first, second) = (node(&pool.address, 32 * MIB), node(&pool.address, 32 * MIB));
+        let client = requester(&pool.address);
+        client.put("one", b"1", &on(&second)).unwrap();
+        let lookup = client.query("one").unwrap();
+        let endpoint = lookup.replicas[0].memory().unwrap().transport_endpoint.clone();
+        assert_eq!(Some(endpoint.as_str()), second.endpoint());
+        client.put("two", b"22", &replicas(2)).unwrap();
+        assert_eq!(client.query("two").unwrap().replicas.len(), 2);
+        client.put("three", b"333", &replicas(3)).unwrap();
+        assert_eq!(client.query("three").unwrap().replicas.len(), 2, "as many as there are nodes");
+        let none = ReplicateConfig { replica_num: 0, ..plain() };
+        assert_eq!(client.put("none", b"", &none).unwrap_err().code(), ErrorCode::INVALID_PARAMS);
+        let grouped = ReplicateConfig { group_ids: Some(vec!["g".into(), String::new()]), ..plain() };
+        assert!(client.batch_put(&[("g1", "v"), ("g2", "v")], &grouped).iter().all(Result::is_ok));
+        assert!(client.batch_put(&[("g3", "v")], &grouped)[0].is_err());
+        drop((first, second));
+    });
+}
+
+#[test]
+fn what_does_not_fit_is_refused_and_the_rest_works_on() {
+    under_each(|pool| {
+        let _node = node(&pool.address, 16 * MIB);
+        let client = requester(&pool.address);
+        let large = vec![5; 17 * MIB as usize];
+        assert_eq!(client.put("large", &large, &plain()), Err(Error::NoSpace));
+        assert_eq!(client.exists("large"), Ok(false));
+        assert_eq!(client.put("", b"v", &plain()).unwrap_err().code(), ErrorCode::INVALID_PARAMS);
+        assert_eq!(client.get("").unwrap_err().code(), ErrorCode::INVALID_PARAMS);
+        let twice = client.batch_put(&[("d", "1"), ("d", "2")], &plain());
+        assert_eq!(twice, [Ok(PutOutcome::Stored), Ok(PutOutcome::Stored)]);
+        assert_eq!(client.get("d"), Ok(b"1".to_vec()));
+        let odd: &[u8] = &[0, 255, 1, 0];
+        client.put(odd, b"odd", &plain()).unwrap();
+        assert_eq!(client.get(odd), Ok(b"odd".to_vec()));
+    });
+}
+
+#[test]
+fn an_object_may_be_empty() {
+    let pool = Pool::ours(|_| ());
+    let _node = node(&pool.address, 16 * MIB);
+    let client = requester(&pool.address);
+    assert_eq!(client.put("empty", b"", &plain()), Ok(PutOutcome::Stored));
+    assert_eq!(client.get("empty"), Ok(Vec::new()));
+    assert_eq!((client.size("empty"), client.exists("empty")), (Ok(0), Ok(true)));
+    assert_eq!(client.put("empty", b"v", &plain()), Ok(PutOutcome::AlreadyExists));
+    assert_eq!(client.batch_get(&["empty", "none"]), [Ok(Vec::new()), Err(Error::NotFound)]);
+}
+
+#[test]
+fn a_node_that_leaves_takes_its_replicas_with_it() {
+    under_each(|pool| {
+        let (first, second) = (node(&pool.address, 32 * MIB), node(&pool.address, 32 * MIB));
+        let client = requester(&pool.address);
+        for i in 0..10 {
+            client.put(format!("one{i}"), b"1", &on(&first)).unwrap();
+            client.put(format!("two{i}"), b"2", &replicas(2)).unwrap();
+        }
+        first.close();
+        for i in 0..10 {
+            assert_eq!(client.get(format!("one{i}")), Err(Error::NotFound));
+            assert_eq!(client.get(format!("two{i}")), Ok(b"2".to_vec()));
+        }
+        drop(second);
+    });
+}
+
+#[test]
+fn a_lease_too_short_for_the_read_is_an_error_and_no_bytes() {
+    let pool = Pool::ours(|config| config.catalog.lease_ttl = Duration::ZERO);
+    let _node = node(&pool.address, 16 * MIB);
+    let client = requester(&pool.address);
+    client.put("k", b"v", &plain()).unwrap();
+    assert_eq!(client.get("k"), Err(Error::LeaseExpired));
+    assert_eq!(client.metrics().lease_retries, 1);
+}
+
+#[test]
+fn a_master_that_comes_back_gets_its_segments_again() {
+    let mut pool = Pool::ours(|_| ());
+    let node = node(&pool.address, 16 * MIB);
+    let client = requester(&pool.address);
+    client.put("before", b"1", &plain()).unwrap();
+    let address = pool.address.parse().unwrap();
+    pool.ours.take().unwrap().shutdown();
+    assert!(matches!(client.get("before"), Err(Error::MasterUnreachable(_))));
+    wait_until("the node has noticed", || node.metrics().failed_pings > 0);
+    let _again = Pool::ours(|config| config.listen = address);
+    wait_until("the node is mounted again", || client.put("after", b"2", &plain()).is_ok());
+    assert_eq!(client.get("after"), Ok(b"2".to_vec()));
+    assert_eq!(client.get("before"), Err(Error::NotFound), "this master keeps nothing");
+    assert!(node.metrics().remounts >= 1);
+}
+
+#[test]
+fn a_node_that_nobody_can_reach_is_refused_with_its_address() {
+    let pool = Pool::ours(|config| config.dial_back = Some(Duration::from_millis(300)));
+    let unreachable = ClientConfig {
+        // Reserved for documentation: nobody answers there.
+        local_hostname: "192.0.2.1".into(),
+        listen_host: Some("127.0.0.1".into()),
+        global_segment_size: 16 * MIB,
+        ..config(&pool.address)
+    };
+    let error = Client::connect(unreachable).unwrap_err();
+    assert!(error.to_string().contains("192.0.2.1"), "{error}");
+}
+
+#[test]
+fn memory_of_the_peers_node_is_written_and_read() {
+    under_each(|pool| {
+        let Some(_node) = wheel_node(&pool.address, "128MB") else { return };
+        let client = requester(&pool.address);
+        wait_until("the peer's node is mounted", || client.put("first", b"1", &plain()).is_ok());
+        for (seed, len) in [1, 4096, 65_537, MIB as usize, 32 * MIB as usize].into_iter().enumerate() {
+            let (key, value) = (format!("k{seed}"), bytes(seed as u64, len));
+            assert_eq!(client.put(&key, &value, &plain()), Ok(PutOutcome::Stored));
+            assert!(client.get(&key).unwrap() == value, "{len} bytes");
+        }
+        let items: Vec<(String, Vec<u8>)> = (0..64).map(|i| (format!("b{i}"), bytes(i, 64 << 10))).collect();
+        assert!(client.batch_put(&items, &plain()).into_iter().all(|answer| answer == Ok(PutOutcome::Stored)));
+        let keys: Vec<&str> = items.iter().map(|(key, _)| key.as_str()).collect();
+        assert!(client.batch_get(&keys).into_iter().zip(&items).all(|(got, (_, value))| got.as_ref() == Ok(value)));
+    });
+}

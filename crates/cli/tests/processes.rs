@@ -34,6 +34,7 @@ struct Up {
     stdout: BufReader<std::process::ChildStdout>,
     own: OwnedFd,
     members: Vec<(String, OwnedFd)>,
+    master_pid: u64,
     master: String,
     admin: String,
 }
@@ -59,6 +60,7 @@ impl Up {
         Up {
             own: handle(child.id().into()),
             members: members.collect(),
+            master_pid: said["processes"][0]["pid"].as_u64().unwrap(),
             master: said["master"].as_str().unwrap().to_owned(),
             admin: said["admin"].as_str().unwrap().to_owned(),
             child,
@@ -199,6 +201,34 @@ fn a_pool_too_small_for_a_trace_evicts_or_refuses_and_no_byte_is_wrong() {
     assert_eq!(code(&replay), 0, "{}\n{text}", error_text(&replay));
     assert!(text.ends_with("wrong bytes: 0\n"), "{text}");
     pidfd_send_signal(&up.own, Signal::INT).unwrap();
+    assert_eq!(up.ended().0, 0);
+}
+
+#[test]
+fn loads_tell_rates_and_leave_nothing_behind() {
+    let up = Up::start(1);
+    let pid = up.master_pid.to_string();
+    let store = ["bench", "store", "--size", "64KiB", "--keys", "32", "--batch", "4", "--clients", "2"];
+    let options = ["--seconds", "0.1", "--check", "--json", "--server-pid", &pid];
+    let output = up.run(&[&store[..], &options].concat(), &[]);
+    assert_eq!(code(&output), 0, "{}", error_text(&output));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let phases = report["phases"].as_array().unwrap();
+    let names: Vec<&str> = phases.iter().map(|p| p["phase"].as_str().unwrap()).collect();
+    assert_eq!(names, ["put", "get", "exist", "remove"]);
+    for phase in phases {
+        assert!(phase["objects"].as_u64() >= Some(32) && phase["misses"].as_u64() == Some(0), "{phase}");
+        assert!(phase["wrong_bytes"].as_u64() == Some(0) && phase["server_cpu_us_per_object"].is_number(), "{phase}");
+    }
+    let left = up.run(&["ls"], &[]).stdout;
+    assert!(left.is_empty(), "{}", String::from_utf8_lossy(&left));
+    let rpc = ["bench", "rpc", "--operation", "batch-get", "--keys", "500", "--connections", "2"];
+    let options = ["--seconds", "0.1", "--warm-up", "0", "--json", "--server-pid", &pid];
+    let output = up.run(&[&rpc[..], &options].concat(), &[]);
+    assert_eq!(code(&output), 0, "{}", error_text(&output));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(report["operations"].as_u64() > Some(0) && report["server_cpu_us_per_operation"].is_number(), "{report}");
+    pidfd_send_signal(&up.own, Signal::TERM).unwrap();
     assert_eq!(up.ended().0, 0);
 }
 

@@ -220,38 +220,39 @@ impl<P: Pool> Client<P> {
         let before = self.clock.now();
         let answer = self.pool.lookup(&keys);
         self.tally.lookup.record(self.clock.now().since(before));
-        let mut found = match answer {
-            Ok(found) => found,
+        let mut blocks: Vec<Block> = match answer {
+            Ok(found) => found.into_iter().map(|there| if there { Block::There } else { Block::Absent }).collect(),
             Err(error) => {
                 self.tally.fail(error);
                 return false;
             }
         };
-        found.resize(ids.len(), false);
-        let present: Vec<usize> = (0..ids.len()).filter(|i| found[*i]).collect();
+        blocks.resize(ids.len(), Block::Absent);
         let slots = self.pool.slots().max(1);
-        for chunk in present.chunks(slots) {
-            self.read_chunk(chunk, &ids, &keys, &mut found);
+        for chunk in indices_of(&blocks, Block::There).chunks(slots) {
+            self.read_chunk(chunk, &ids, &keys, &mut blocks);
         }
-        self.tally.prefix_blocks += found.iter().take_while(|hit| **hit).count() as u64;
-        let absent: Vec<usize> = (0..ids.len()).filter(|i| !found[*i]).collect();
-        for chunk in absent.chunks(slots) {
+        self.tally.prefix_blocks += blocks.iter().take_while(|block| **block == Block::Read).count() as u64;
+        for chunk in indices_of(&blocks, Block::Absent).chunks(slots) {
             self.write_chunk(chunk, &ids, &keys);
         }
         true
     }
 
-    /// Reads and compares; clears `found` where there was nothing after all.
-    fn read_chunk(&mut self, chunk: &[usize], ids: &[u64], keys: &[String], found: &mut [bool]) {
+    /// Reads and compares; says in `blocks` what became of each.
+    fn read_chunk(&mut self, chunk: &[usize], ids: &[u64], keys: &[String], blocks: &mut [Block]) {
         let chunk_keys: Vec<String> = chunk.iter().map(|i| keys[*i].clone()).collect();
         let before = self.clock.now();
         let outcomes = self.pool.read(&chunk_keys);
         self.tally.get.record(self.clock.now().since(before));
         for ((slot, index), outcome) in chunk.iter().enumerate().zip(outcomes) {
             match outcome {
-                ReadOutcome::Read => self.check(ids[*index], slot),
+                ReadOutcome::Read => {
+                    blocks[*index] = Block::Read;
+                    self.check(ids[*index], slot);
+                }
                 ReadOutcome::Miss => {
-                    found[*index] = false;
+                    blocks[*index] = Block::Absent;
                     self.tally.lost_blocks += 1;
                 }
                 ReadOutcome::OtherSize(bytes) => {
@@ -298,6 +299,21 @@ impl<P: Pool> Client<P> {
     fn key(&self, id: u64) -> String {
         format!("{}/{}/{id}", self.options.key_prefix, self.options.block_bytes)
     }
+}
+
+/// What is known of a block of the request that is being served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Block {
+    /// Not in the pool; to be stored.
+    Absent,
+    /// In the pool; not read yet, or could not be read.
+    There,
+    /// Read.
+    Read,
+}
+
+fn indices_of(blocks: &[Block], wanted: Block) -> Vec<usize> {
+    blocks.iter().enumerate().filter(|(_, block)| **block == wanted).map(|(index, _)| index).collect()
 }
 
 /// A batch must not name a key twice.

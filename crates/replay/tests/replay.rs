@@ -21,6 +21,8 @@ struct Shared {
     corrupt_every: usize,
     /// Every so many reads, the object is gone.
     lose_every: usize,
+    /// Every so many reads, nothing comes back though the object is there.
+    fail_every: usize,
     reads: usize,
     dead: bool,
 }
@@ -50,6 +52,10 @@ impl Pool for MemoryPool {
             shared.reads += 1;
             if shared.lose_every > 0 && shared.reads.is_multiple_of(shared.lose_every) {
                 shared.objects.remove(key);
+            }
+            if shared.fail_every > 0 && shared.reads.is_multiple_of(shared.fail_every) {
+                outcomes.push(ReadOutcome::Failed(PoolError("node 127.0.0.1:2 does not answer".to_owned())));
+                continue;
             }
             match shared.objects.get(key) {
                 None => outcomes.push(ReadOutcome::Miss),
@@ -142,6 +148,16 @@ fn an_object_lost_between_lookup_and_read_is_stored_again() {
     let report = run(&generate(200, 5), &pool, 1, 16).unwrap();
     assert!(report.lost_blocks > 0 && report.is_clean());
     assert_eq!(report.hit_blocks + report.stored_blocks, report.blocks);
+    assert!(report.prefix_hit_ratio < report.block_hit_ratio);
+}
+
+#[test]
+fn a_read_that_fails_is_no_hit_and_ends_the_prefix() {
+    let pool = shared(usize::MAX);
+    pool.lock().unwrap().fail_every = 20;
+    let report = run(&generate(200, 5), &pool, 1, 16).unwrap();
+    assert!(report.failures > 0 && !report.is_clean());
+    assert_eq!(report.hit_blocks + report.stored_blocks + report.failures, report.blocks);
     assert!(report.prefix_hit_ratio < report.block_hit_ratio);
 }
 

@@ -7,6 +7,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use yb_env::{Clock, spawn_thread};
@@ -116,24 +117,10 @@ pub fn replay<P: Pool + 'static>(
     let count = clients.len() as u64;
     let progress = Arc::new(Progress::default());
     let (sender, receiver) = sync_channel::<Request>(clients.len());
-    let receiver = Arc::new(Mutex::new(receiver));
-    let mut threads = Vec::new();
-    for (index, pool) in clients.into_iter().enumerate() {
-        let client = Client {
-            pool,
-            clock: clock.clone(),
-            options: options.clone(),
-            tally: Tally::new(),
-            progress: Arc::clone(&progress),
-        };
-        let receiver = Arc::clone(&receiver);
-        threads.push(spawn_thread(&format!("replay-{index}"), move || client.run(&receiver))?);
-    }
-    drop(receiver);
-
+    let threads = start_clients(clients, receiver, &clock, options, &progress)?;
     let mut counter = TraceCounter::default();
-    let mut fed = Ok(());
     let limit = options.max_requests.and_then(|n| usize::try_from(n).ok()).unwrap_or(usize::MAX);
+    let mut fed = Ok(());
     for request in trace.take(limit) {
         let request = match request {
             Ok(request) => request,
@@ -153,17 +140,7 @@ pub fn replay<P: Pool + 'static>(
         on_progress(&progress);
     }
     drop(sender);
-    let mut total = Tally::new();
-    let mut gave_up = 0;
-    for thread in threads {
-        match thread.join() {
-            Ok(end) => {
-                gave_up += u64::from(end.gave_up);
-                total.merge(end.tally);
-            }
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
-    }
+    let (mut total, gave_up) = join_clients(threads);
     on_progress(&progress);
     fed?;
     if gave_up == count {
@@ -176,6 +153,45 @@ pub fn replay<P: Pool + 'static>(
         interrupted: stop.is_stopped(),
     };
     Ok(total.report(&run, &counter.stat()))
+}
+
+fn start_clients<P: Pool + 'static>(
+    clients: Vec<P>,
+    receiver: Receiver<Request>,
+    clock: &Clock,
+    options: &ReplayOptions,
+    progress: &Arc<Progress>,
+) -> std::io::Result<Vec<JoinHandle<ClientEnd>>> {
+    // Only the clients hold it: when the last one gives up, handing out ends too.
+    let receiver = Arc::new(Mutex::new(receiver));
+    let start = |(index, pool)| {
+        let client = Client {
+            pool,
+            clock: clock.clone(),
+            options: options.clone(),
+            tally: Tally::new(),
+            progress: Arc::clone(progress),
+        };
+        let receiver = Arc::clone(&receiver);
+        spawn_thread(&format!("replay-{index}"), move || client.run(&receiver))
+    };
+    clients.into_iter().enumerate().map(start).collect()
+}
+
+/// What all clients counted, and how many gave up.
+fn join_clients(threads: Vec<JoinHandle<ClientEnd>>) -> (Tally, u64) {
+    let mut total = Tally::new();
+    let mut gave_up = 0;
+    for thread in threads {
+        match thread.join() {
+            Ok(end) => {
+                gave_up += u64::from(end.gave_up);
+                total.merge(end.tally);
+            }
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+    (total, gave_up)
 }
 
 struct ClientEnd {

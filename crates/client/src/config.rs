@@ -60,7 +60,8 @@ pub struct ClientConfig {
     pub data_port: u16,
     /// Whether memory may be shared with other processes of this host.
     pub shared_memory: bool,
-    /// Touch every page of the segment at setup: slower to start, no page faults later.
+    /// Touch every page of the segment in the background from setup on: no page faults later, and the memory is taken
+    /// from the system at once.
     pub populate_segment: bool,
     /// The generation of the wire that the master is spoken to in.
     pub wire_version: WireVersion,

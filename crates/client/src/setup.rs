@@ -57,11 +57,13 @@ impl Core {
     /// Lends memory to the pool. A failure drops the core, which unmounts what was mounted.
     fn join(&self, id: SegmentId) -> Result<()> {
         let size = self.config.global_segment_size;
-        let options = SegmentOptions { populate: self.config.populate_segment, ..SegmentOptions::default() };
         let memory = self
             .engine
-            .allocate(size, options, Access::Remote)
+            .allocate(size, SegmentOptions::default(), Access::Remote)
             .map_err(|error| Error::setup("segment memory", format!("{size} bytes: {error}")))?;
+        if self.config.populate_segment {
+            self.engine.populate_behind(&memory);
+        }
         let segment = Segment {
             id,
             name: self.hostname.clone(),
@@ -123,7 +125,11 @@ fn greet(link: &MasterLink, deadline: &Deadline) -> Result<()> {
 }
 
 fn start_engine(config: &ClientConfig, clock: &Clock, client_id: ClientId) -> Result<Engine> {
-    let mut settings = EngineSettings { client_id, shm: config.shared_memory, ..EngineSettings::from_env(|name| std::env::var(name).ok()) };
+    let mut settings = EngineSettings {
+        client_id,
+        shm: config.shared_memory,
+        ..EngineSettings::from_env(|name| std::env::var(name).ok())
+    };
     if config.global_segment_size > 0 {
         let host = config.listen_host.as_deref().unwrap_or(config.host());
         let ip = resolve(host)?;

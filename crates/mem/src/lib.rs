@@ -27,6 +27,6 @@ pub use mapping::{ControlPage, MapError, Mapping, PeerView};
 pub use registry::{
     Access, ForeignMemory, LocalBuffer, RegionInfo, RegionPin, Registry, RegistryError, ShareableRegion,
 };
-pub use segment::{HugePages, MemorySegment, SegmentOptions};
+pub use segment::{HugePages, MemorySegment, POPULATE_PART, SegmentOptions};
 pub use span::{Span, SpanError};
 pub use stream::{RecvList, SendList};

@@ -10,6 +10,9 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::{Span, SpanError};
 
+/// The smallest page that a mapping is made of here; larger pages are multiples of it.
+const PAGE: usize = 4096;
+
 /// Why memory could not be mapped.
 #[derive(Debug, thiserror::Error)]
 pub enum MapError {
@@ -115,14 +118,20 @@ impl Mapping {
         let _ = unsafe { rustix::mm::madvise(self.first.as_ptr().cast(), self.len, rustix::mm::Advice::LinuxHugepage) };
     }
 
-    /// Touches every page now, so that the first transfers do not pay for page faults.
+    /// Touches every page of a part now, so that the first transfers do not pay for page faults. Parts outside the
+    /// mapping are cut off.
     ///
     /// # Errors
     /// When the system has no memory left for it, or does not know the advice (before Linux 5.14).
-    pub fn populate(&self) -> Result<(), MapError> {
-        // SAFETY: populating pages of our own mapping does not change their contents.
-        unsafe { rustix::mm::madvise(self.first.as_ptr().cast(), self.len, rustix::mm::Advice::LinuxPopulateWrite) }
-            .map_err(MapError::os("populating a mapping"))
+    pub fn populate(&self, offset: usize, len: usize) -> Result<(), MapError> {
+        let offset = offset.min(self.len) / PAGE * PAGE;
+        let len = len.min(self.len - offset);
+        // SAFETY: the part is inside our own mapping, and populating its pages does not change their contents.
+        unsafe {
+            let first = self.first.as_ptr().add(offset);
+            rustix::mm::madvise(first.cast(), len, rustix::mm::Advice::LinuxPopulateWrite)
+        }
+        .map_err(MapError::os("populating a mapping"))
     }
 }
 
@@ -157,9 +166,12 @@ impl PeerView {
         self.mapping.span().slice(self.offset, self.len)
     }
 
-    /// The mapping under the view.
-    pub fn mapping(&self) -> &Mapping {
-        &self.mapping
+    /// Touches every page of a part of the region now; see [`Mapping::populate`].
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn populate(&self, offset: usize, len: usize) -> Result<(), MapError> {
+        self.mapping.populate(self.offset.saturating_add(offset), len)
     }
 }
 
@@ -170,7 +182,7 @@ pub struct ControlPage {
     mapping: Mapping,
 }
 
-const CONTROL_PAGE: usize = 4096;
+const CONTROL_PAGE: usize = PAGE;
 
 impl ControlPage {
     /// A new page with the counter at 1.

@@ -1,10 +1,14 @@
 //! Memory of our own that peers on the same host can map.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{MemfdFlags, SealFlags};
 
 use crate::{MapError, Mapping, Span};
+
+/// Bytes per step of populating: some milliseconds of work.
+pub const POPULATE_PART: usize = 16 << 20;
 
 /// Which pages back a segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,6 +39,7 @@ pub struct MemorySegment {
     file: OwnedFd,
     mapping: Mapping,
     len: u64,
+    populated: AtomicBool,
 }
 
 impl MemorySegment {
@@ -68,10 +73,31 @@ impl MemorySegment {
         if options.huge_pages == HugePages::Advise {
             mapping.advise_huge();
         }
+        let segment = MemorySegment { file, mapping, len, populated: AtomicBool::new(false) };
         if options.populate {
-            mapping.populate()?;
+            segment.populate(|| true)?;
         }
-        Ok(MemorySegment { file, mapping, len })
+        Ok(segment)
+    }
+
+    /// Touches every page, part after part, as long as `go_on` says so.
+    ///
+    /// # Errors
+    /// When the system has no memory left for it, or does not know how (before Linux 5.14).
+    pub fn populate(&self, mut go_on: impl FnMut() -> bool) -> Result<(), MapError> {
+        for offset in (0..self.mapping.len()).step_by(POPULATE_PART) {
+            if !go_on() {
+                return Ok(());
+            }
+            self.mapping.populate(offset, POPULATE_PART)?;
+        }
+        self.populated.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// True when every page was touched: from then on, mapping them costs no memory.
+    pub fn is_populated(&self) -> bool {
+        self.populated.load(Ordering::Acquire)
     }
 
     /// Address of the first byte in this process.
@@ -120,6 +146,21 @@ mod tests {
         crate::copy(segment.span().slice(100, 3).unwrap(), Span::source(b"abc"), crate::CopyHint::Cached).unwrap();
         assert_eq!(again.span().slice(100, 3).unwrap().to_vec(), b"abc");
         assert!(rustix::fs::ftruncate(segment.file(), 0).is_err());
+    }
+
+    #[test]
+    fn populating_takes_parts_and_can_be_stopped() {
+        let segment = MemorySegment::create(40 << 20, SegmentOptions::default()).unwrap();
+        let mut steps = 0;
+        segment
+            .populate(|| {
+                steps += 1;
+                steps < 3
+            })
+            .unwrap();
+        assert!(steps == 3 && !segment.is_populated());
+        segment.populate(|| true).unwrap();
+        assert!(segment.is_populated());
     }
 
     #[test]

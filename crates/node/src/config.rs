@@ -25,7 +25,7 @@ pub struct NodeConfig {
     pub protocol: String,
     /// Bytes to lend.
     pub segment_bytes: u64,
-    /// Touch every page at start.
+    /// Touch every page in the background from the start on.
     pub populate: bool,
     /// Let other processes of this host map the memory.
     pub shared_memory: bool,

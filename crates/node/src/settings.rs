@@ -37,7 +37,7 @@ pub static NODE: Table = Table {
                     .unit(Unit::Bytes)
                     .range(16 << 20, 1 << 50)
                     .env("MOONCAKE_GLOBAL_SEGMENT_SIZE"),
-                Setting::ours("populate", Kind::Bool, "false", "Touch every page at start: slower to start, no page faults later."),
+                Setting::ours("populate", Kind::Bool, "true", "Touch every page in the background from the start on: no page faults later; the memory is taken at once."),
                 Setting::peer("local_buffer_size", Kind::Bytes, "0", "Staging memory of a client.")
                     .unit(Unit::Bytes)
                     .no_effect("a node reads and writes nothing itself"),

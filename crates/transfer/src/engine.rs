@@ -210,6 +210,24 @@ impl Engine {
         Ok(segment)
     }
 
+    /// Touches every page of a segment in the background, so that transfers do not pay for page faults, and then tells
+    /// peers on this host that mapping the pages costs no memory. The memory is taken from the system by this.
+    pub fn populate_behind(&self, segment: &Arc<MemorySegment>) {
+        let (segment, shared) = (Arc::clone(segment), Arc::downgrade(&self.0.shared));
+        let open = |shared: &Weak<Shared>| shared.upgrade().is_some_and(|s| !s.closed.load(Ordering::SeqCst));
+        let started = yb_env::spawn_thread("yb-populate", move || {
+            if let Err(error) = segment.populate(|| open(&shared)) {
+                tracing::warn!(%error, "the segment's pages are made at first use");
+            }
+            if let Some(shared) = shared.upgrade().filter(|_| segment.is_populated()) {
+                shared.regions_changed();
+            }
+        });
+        if let Err(error) = started {
+            tracing::warn!(%error, "the segment's pages are made at first use");
+        }
+    }
+
     /// Registers a segment of our own.
     ///
     /// # Errors

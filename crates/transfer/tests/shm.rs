@@ -239,3 +239,30 @@ fn nonsense_on_the_socket_is_closed() {
     }
     assert_eq!(b.stats().shm_peers, 0);
 }
+
+#[test]
+fn pages_are_made_in_the_background_on_both_sides() {
+    let (a, b) = (peer_engine(), engine(shm_settings()));
+    let memory = memory(&b, 40 << 20);
+    let peer = open(&a, &b);
+    let sent = pattern(100, 1);
+    let place = memory.address() + (39 << 20);
+    a.transfer_sync(&[write(&peer, place, &sent)], a.now() + PATIENCE).into_result().unwrap();
+    // How many mappings of this size have all their pages: the owner's and the peer's.
+    let whole_mappings = || {
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let lines: Vec<Vec<&str>> = maps.lines().map(|line| line.split_whitespace().collect()).collect();
+        let is = |line: &[&str], key: &str| line.first() == Some(&key) && line.get(1) == Some(&"40960");
+        let sizes = lines.iter().enumerate().filter(|(_, line)| is(line, "Size:"));
+        sizes.filter(|(at, _)| lines[*at..at + 5].iter().any(|line| is(line, "Rss:"))).count()
+    };
+    assert!(!memory.is_populated());
+    b.populate_behind(&memory);
+    eventually("the owner's pages are there", || memory.is_populated());
+    assert_eq!(whole_mappings(), 1);
+    eventually("a call sees the news, and the peer's page tables are filled", || {
+        a.transfer_sync(&[write(&peer, place, &sent)], a.now() + PATIENCE).into_result().unwrap();
+        whole_mappings() == 2
+    });
+    assert!(content(&memory, 39 << 20, 100) == sent);
+}

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use rustix::event::{PollFd, PollFlags, Timespec};
-use yb_mem::{ControlPage, CopyHint, Mapping, PeerView, peer_credentials, recv_with_fds};
+use yb_mem::{ControlPage, CopyHint, Mapping, POPULATE_PART, PeerView, peer_credentials, recv_with_fds};
 use yb_types::ClientId;
 
 use crate::metadata::ShmDesc;
@@ -28,33 +28,56 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 const PIECE: usize = 16 << 20;
 
 /// A mapped region.
-struct View {
+pub(crate) struct View {
     entry: Entry,
     memory: PeerView,
+    /// Set once its page tables are to be filled.
+    populating: AtomicBool,
+}
+
+impl View {
+    /// Whether `entry` offers what is mapped here. Whether it is populated may change.
+    fn is_of(&self, entry: &Entry, file: &OwnedFd) -> bool {
+        self.entry.address == entry.address
+            && self.entry.len == entry.len
+            && self.entry.offset == entry.offset
+            && self.memory.is_of(file)
+    }
+
+    /// Fills the page tables for a part; false when there is no more to fill, or it cannot be done.
+    pub(crate) fn populate(&self, offset: usize) -> bool {
+        (offset as u64) < self.entry.len && self.memory.populate(offset, POPULATE_PART).is_ok()
+    }
 }
 
 /// The regions as they were when the counter stood so.
 struct Views {
     counter: u64,
     sorted: Vec<Arc<View>>,
+    /// Views that the owner has populated since the last list.
+    populated: Vec<Arc<View>>,
 }
 
 impl Views {
     /// Maps what is offered, but for what is mapped already.
     fn map(counter: u64, offered: Vec<(Entry, OwnedFd)>, before: &[Arc<View>]) -> io::Result<Self> {
         let mut sorted = Vec::with_capacity(offered.len());
+        let mut populated = Vec::new();
         for (entry, file) in offered {
-            let same = |view: &&Arc<View>| view.entry == entry && view.memory.is_of(&file);
-            sorted.push(match before.iter().find(same) {
+            let view = match before.iter().find(|view| view.is_of(&entry, &file)) {
                 Some(view) => Arc::clone(view),
                 None => {
                     let memory = Mapping::of_peer(&file, entry.offset, entry.len).map_err(io::Error::other)?;
-                    Arc::new(View { entry, memory })
+                    Arc::new(View { entry, memory, populating: AtomicBool::new(false) })
                 }
-            });
+            };
+            if entry.populated && !view.populating.swap(true, Ordering::Relaxed) {
+                populated.push(Arc::clone(&view));
+            }
+            sorted.push(view);
         }
-        sorted.sort_by_key(|view| view.entry.address);
-        Ok(Views { counter, sorted })
+        sorted.sort_by_key(|view: &Arc<View>| view.entry.address);
+        Ok(Views { counter, sorted, populated })
     }
 
     fn find(&self, remote: u64, len: u64) -> Option<&Arc<View>> {
@@ -72,6 +95,8 @@ pub(crate) struct Mapped {
     views: RwLock<Views>,
     refreshing: Mutex<()>,
     gone: AtomicBool,
+    /// Whether the views name some that the owner has populated.
+    news: AtomicBool,
 }
 
 impl Mapped {
@@ -86,9 +111,11 @@ impl Mapped {
         socket.set_write_timeout(Some(ANSWER_TIMEOUT))?;
         socket.write_all(&wire::encode_hello(client))?;
         let list = receive_list(&socket)?;
-        let views = RwLock::new(Views::map(list.counter, list.offered, &[])?);
+        let views = Views::map(list.counter, list.offered, &[])?;
+        let news = AtomicBool::new(!views.populated.is_empty());
         let page = ControlPage::of_peer(list.page).map_err(io::Error::other)?;
-        Ok(Mapped { socket, page, views, refreshing: Mutex::new(()), gone: AtomicBool::new(false) })
+        let (views, gone) = (RwLock::new(views), AtomicBool::new(false));
+        Ok(Mapped { socket, page, views, refreshing: Mutex::new(()), gone, news })
     }
 
     pub(crate) fn socket(&self) -> &UnixStream {
@@ -133,8 +160,19 @@ impl Mapped {
         (&self.socket).write_all(&[wire::AGAIN])?;
         let list = receive_list(&self.socket)?;
         let before = self.views.read().sorted.clone();
-        *self.views.write() = Views::map(list.counter, list.offered, &before)?;
+        let views = Views::map(list.counter, list.offered, &before)?;
+        let news = !views.populated.is_empty();
+        *self.views.write() = views;
+        self.news.fetch_or(news, Ordering::Release);
         Ok(())
+    }
+
+    /// The views whose page tables can be filled without costing memory, each once.
+    fn newly_populated(&self) -> Vec<Arc<View>> {
+        if !self.news.load(Ordering::Relaxed) || !self.news.swap(false, Ordering::Acquire) {
+            return Vec::new();
+        }
+        std::mem::take(&mut self.views.write().populated)
     }
 }
 
@@ -323,7 +361,10 @@ impl Transport for ShmTransport {
     fn reaches(&self, segment: &Segment, remote: u64, len: u64, limits: &Limits<'_>) -> bool {
         let Some(mapped) = self.mapped(segment, limits) else { return false };
         match mapped.view(remote, len) {
-            Ok(view) => view.is_some(),
+            Ok(view) => {
+                self.watch.populate(mapped.newly_populated());
+                view.is_some()
+            }
             Err(_) => {
                 mapped.mark_gone();
                 false

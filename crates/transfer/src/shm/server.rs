@@ -131,8 +131,9 @@ impl Session {
         send_all(&self.stream, &head.encode(), &[port.page.file()])?;
         for part in regions.chunks(REGIONS_PER_MESSAGE) {
             let mut bytes = Vec::with_capacity(part.len() * ENTRY_LEN);
-            for ShareableRegion { address, len, .. } in part {
-                bytes.extend_from_slice(&Entry { address: *address, len: *len, offset: 0 }.encode());
+            for ShareableRegion { address, len, segment } in part {
+                let populated = segment.is_populated();
+                bytes.extend_from_slice(&Entry { address: *address, len: *len, offset: 0, populated }.encode());
             }
             let files: Vec<_> = part.iter().map(|region| region.segment.file()).collect();
             send_all(&self.stream, &bytes, &files)?;

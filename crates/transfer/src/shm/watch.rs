@@ -1,15 +1,18 @@
-//! One thread per engine that waits for the end of the owners whose memory is mapped.
+//! One thread per engine that waits for the end of the owners whose memory is mapped, and that fills page tables of
+//! mapped memory meanwhile, so that the first copies do not pay for page faults.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use parking_lot::Mutex;
+use yb_mem::POPULATE_PART;
 
 use crate::reactor::Reactor;
-use crate::shm::client::{Mapped, Slot};
+use crate::shm::client::{Mapped, Slot, View};
 
 /// The watched owners and the thread that watches; the thread is started with the first owner.
 pub(crate) struct Watch {
@@ -19,6 +22,8 @@ pub(crate) struct Watch {
 struct Watched {
     reactor: Reactor,
     owners: Mutex<BTreeMap<u64, (Weak<Mapped>, Slot)>>,
+    /// Views to populate, and how far they are.
+    unfilled: Mutex<VecDeque<(Weak<View>, usize)>>,
     next: AtomicU64,
     stop: AtomicBool,
 }
@@ -37,6 +42,7 @@ impl Watch {
                 let watched = Arc::new(Watched {
                     reactor: Reactor::new()?,
                     owners: Mutex::default(),
+                    unfilled: Mutex::default(),
                     next: AtomicU64::new(0),
                     stop: AtomicBool::new(false),
                 });
@@ -49,6 +55,17 @@ impl Watch {
         let token = watched.next.fetch_add(1, Ordering::Relaxed);
         watched.owners.lock().insert(token, (Arc::downgrade(mapped), slot));
         watched.reactor.add_end_of(mapped.socket(), token)
+    }
+
+    /// Has the page tables of these views filled in the background.
+    pub(crate) fn populate(&self, views: Vec<Arc<View>>) {
+        if views.is_empty() {
+            return;
+        }
+        if let Some((watched, _)) = &*self.inner.lock() {
+            watched.unfilled.lock().extend(views.iter().map(|view| (Arc::downgrade(view), 0)));
+            watched.reactor.wake();
+        }
     }
 
     pub(crate) fn stop(&self) {
@@ -64,7 +81,8 @@ impl Watched {
     fn run(&self) {
         let mut ready = Vec::new();
         while !self.stop.load(Ordering::SeqCst) {
-            if let Err(error) = self.reactor.wait(&mut ready, None) {
+            let busy = !self.unfilled.lock().is_empty();
+            if let Err(error) = self.reactor.wait(&mut ready, busy.then_some(Duration::ZERO)) {
                 tracing::error!(%error, "the end of owners of mapped memory is not watched any more");
                 return;
             }
@@ -76,6 +94,14 @@ impl Watched {
                     slot.forget(&owner);
                 }
             }
+            self.fill_a_part();
+        }
+    }
+
+    fn fill_a_part(&self) {
+        let Some((view, offset)) = self.unfilled.lock().pop_front() else { return };
+        if view.upgrade().is_some_and(|view| view.populate(offset)) {
+            self.unfilled.lock().push_back((view, offset + POPULATE_PART));
         }
     }
 }

@@ -7,7 +7,7 @@ pub const HELLO_LEN: usize = 24;
 /// Bytes of a list's head.
 pub const LIST_HEAD: usize = 16;
 /// Bytes of an entry of a list.
-pub const ENTRY_LEN: usize = 24;
+pub const ENTRY_LEN: usize = 32;
 /// Most regions in a list.
 pub const MAX_REGIONS: u32 = 4096;
 /// The request for a new list.
@@ -25,7 +25,11 @@ pub struct Entry {
     pub len: u64,
     /// Where it starts in its memory file.
     pub offset: u64,
+    /// Whether the owner has touched every page, so that mapping them costs no memory.
+    pub populated: bool,
 }
+
+const POPULATED: u64 = 1;
 
 /// The other side is not one of ours, or of another version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -93,7 +97,8 @@ impl Entry {
         let mut bytes = [0; ENTRY_LEN];
         bytes[..8].copy_from_slice(&self.address.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.len.to_le_bytes());
-        bytes[16..].copy_from_slice(&self.offset.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.offset.to_le_bytes());
+        bytes[24..].copy_from_slice(&(if self.populated { POPULATED } else { 0 }).to_le_bytes());
         bytes
     }
 
@@ -103,7 +108,8 @@ impl Entry {
     /// [`NotOurs`] for a range that is empty or wraps around.
     pub fn decode(bytes: &[u8]) -> Result<Self, NotOurs> {
         let field = |at| word(bytes, at).map(u64::from_le_bytes).ok_or(NotOurs);
-        let entry = Entry { address: field(0)?, len: field(8)?, offset: field(16)? };
+        let populated = field(24)? & POPULATED != 0;
+        let entry = Entry { address: field(0)?, len: field(8)?, offset: field(16)?, populated };
         let sound = entry.len > 0 && entry.address.checked_add(entry.len).is_some();
         if sound { Ok(entry) } else { Err(NotOurs) }
     }
@@ -121,7 +127,7 @@ mod tests {
         let head = ListHead { regions: 7, counter: 9 };
         assert_eq!(ListHead::decode(&head.encode()), Ok(head));
         assert_eq!(ListHead::decode(&[0xff; LIST_HEAD]), Err(NotOurs));
-        let entry = Entry { address: 4096, len: 10, offset: 3 };
+        let entry = Entry { address: 4096, len: 10, offset: 3, populated: true };
         assert_eq!(Entry::decode(&entry.encode()), Ok(entry));
         for bad in [Entry { len: 0, ..entry }, Entry { address: u64::MAX, ..entry }] {
             assert_eq!(Entry::decode(&bad.encode()), Err(NotOurs));

@@ -170,6 +170,7 @@ impl BatchTable {
             }
             if state.closed {
                 state.workers -= 1;
+                self.done.notify_all();
                 return None;
             }
             state.idle += 1;
@@ -231,6 +232,12 @@ impl BatchTable {
             batch.cancel.cancel();
         }
         self.work.notify_all();
+    }
+
+    /// Waits until the workers have ended, after [`BatchTable::close`]: nothing of any batch is in flight then.
+    pub(crate) fn join(&self) {
+        let mut state = self.state.lock();
+        self.done.wait_while(&mut state, |state| state.workers > 0);
     }
 }
 

@@ -155,6 +155,7 @@ impl Running {
 
     fn stop(&self) {
         self.shared.close();
+        self.shared.batches.join();
         for transport in &self.shared.transports {
             transport.stop();
         }
@@ -356,7 +357,7 @@ impl Engine {
         self.0.shared.counters.snapshot()
     }
 
-    /// Stops serving, cancels batches and refuses new transfers.
+    /// Stops serving, refuses new transfers, cancels batches and waits until nothing of them is in flight.
     pub fn shutdown(&self) {
         self.0.stop();
     }

@@ -183,9 +183,8 @@ fn silent_handshakes_hold_up_nobody() {
     drop(silent);
 }
 
-#[test]
-fn a_stalled_peer_ends_at_the_deadline_or_at_once_when_cancelled() {
-    // A server that takes everything and answers nothing.
+/// A peer that takes everything and answers nothing; its endpoint.
+fn stalled_peer() -> (String, std::net::TcpListener, std::thread::JoinHandle<()>) {
     let data = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let handshake = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = data.local_addr().unwrap().port();
@@ -195,8 +194,13 @@ fn a_stalled_peer_ends_at_the_deadline_or_at_once_when_cancelled() {
         let json = format!("\x01{{\"tcp_data_port\":{port},\"tcp_proto_version\":2,\"tcp_data_host\":\"127.0.0.1\"}}");
         stream.write_all(&(json.len() as u64).to_le_bytes()).unwrap();
         stream.write_all(json.as_bytes()).unwrap();
-    })
-    .unwrap();
+    });
+    (endpoint, data, answering.unwrap())
+}
+
+#[test]
+fn a_stalled_peer_ends_at_the_deadline_or_at_once_when_cancelled() {
+    let (endpoint, _data, answering) = stalled_peer();
     let a = engine(tcp_settings());
     let peer = a.open_segment(&endpoint).unwrap();
     let mut got = vec![0; 64 << 20];
@@ -303,4 +307,53 @@ fn connections_above_the_limit_are_closed_and_the_others_stay() {
     one().unwrap();
     held.clear();
     eventually("places are free again", || b.stats().data_connections == 1);
+}
+
+#[test]
+fn a_submitted_batch_is_cancelled_and_its_memory_is_free_then() {
+    let (endpoint, _data, answering) = stalled_peer();
+    let a = engine(tcp_settings());
+    let peer = a.open_segment(&endpoint).unwrap();
+    let ours = memory(&a, 1 << 20);
+    let request = || {
+        let local = a.local(ours.address(), 1 << 20).unwrap();
+        Request { op: Opcode::Read, local, segment: peer.clone(), remote: SegmentAddress(4096) }
+    };
+    let id = a.submit(vec![request()], a.now() + PATIENCE).unwrap();
+    assert_eq!(a.wait(id, a.now() + Duration::from_millis(50)).unwrap(), BatchStatus::Waiting);
+    assert!(a.release(id).is_err());
+    a.cancel(id).unwrap();
+    let BatchStatus::Done(outcome) = a.wait(id, a.now() + PATIENCE).unwrap() else { panic!("not cancelled") };
+    assert_eq!(outcome.into_result().unwrap_err().kind(), TransferErrorKind::Cancelled);
+    a.release(id).unwrap();
+    let left = a.submit(vec![request()], a.now() + PATIENCE).unwrap();
+    answering.join().unwrap();
+    a.shutdown();
+    assert!(matches!(a.status(left), Ok(BatchStatus::Done(_))), "a shutdown ends every batch");
+    a.unregister(ours.address(), Duration::ZERO).unwrap();
+}
+
+#[test]
+fn version_6_addresses_work() {
+    if std::net::TcpListener::bind("[::1]:0").is_err() {
+        eprintln!("skipped: this machine has no IPv6 loopback");
+        return;
+    }
+    let b = engine(EngineSettings { listen: Some("[::1]:0".parse().unwrap()), ..tcp_settings() });
+    assert!(b.endpoint().unwrap().starts_with("[::1]:"));
+    let a = engine(tcp_settings());
+    let memory = memory(&b, 4096);
+    fill(&memory, b"six");
+    let mut got = [0; 3];
+    a.transfer_sync(&[read(&open(&a, &b), memory.address(), &mut got)], a.now() + PATIENCE).into_result().unwrap();
+    assert_eq!(&got, b"six");
+}
+
+#[test]
+fn any_address_needs_a_host_to_advertise() {
+    let any = EngineSettings { listen: Some("0.0.0.0:0".parse().unwrap()), ..tcp_settings() };
+    assert!(yb_transfer::Engine::builder().settings(any.clone()).build().is_err());
+    let told = engine(EngineSettings { advertise_host: Some("127.0.0.1".to_owned()), ..any });
+    let a = engine(tcp_settings());
+    a.probe(&open(&a, &told), a.now() + PATIENCE).unwrap();
 }

@@ -1,7 +1,7 @@
 //! What all calls of one client share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -34,6 +34,8 @@ pub(crate) struct Core {
     pub(crate) executor: Executor,
     pub(crate) membership: Mutex<Option<Membership>>,
     pub(crate) closed: AtomicBool,
+    /// Puts under way.
+    pub(crate) puts: Arc<AtomicUsize>,
 }
 
 impl Core {

@@ -77,6 +77,8 @@ counters! {
     failed_pings,
     /// Times the segments were mounted again because the master had forgotten them.
     remounts,
+    /// Extents of given-up writes that were confirmed to be quiet.
+    quiesced,
 }
 
 /// A number that only grows.

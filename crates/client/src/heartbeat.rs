@@ -4,18 +4,19 @@
 //! `close` never waits for a timer.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use yb_env::Clock;
-use yb_transfer::MemorySegment;
-use yb_types::{ClientStatus, STORE_VERSION, Segment};
+use yb_transfer::{Engine, MemorySegment};
+use yb_types::{ClientId, ClientStatus, STORE_VERSION, Segment};
 
 use crate::counters::Counters;
 use crate::deadline::{CallLimits, Deadline};
 use crate::link::MasterLink;
+use crate::quiesce::Questions;
 use crate::{Error, Result};
 
 /// Failed pings in a row after which the session starts anew.
@@ -32,14 +33,30 @@ pub(crate) struct Lent {
     pub(crate) memory: Arc<MemorySegment>,
 }
 
+/// What a heartbeat works with.
+#[derive(Debug)]
+pub(crate) struct Pulse {
+    /// A connection of its own.
+    pub(crate) link: Arc<MasterLink>,
+    pub(crate) clock: Clock,
+    /// Between two pings.
+    pub(crate) interval: Duration,
+    pub(crate) counters: Arc<Counters>,
+    /// Knows who writes to the segments.
+    pub(crate) engine: Engine,
+    pub(crate) client_id: ClientId,
+    /// Puts of this client that are under way.
+    pub(crate) puts: Arc<AtomicUsize>,
+    /// The master is one of ours and asks about given-up writes.
+    pub(crate) asks: bool,
+}
+
 /// What the thread and its owner share.
 #[derive(Debug)]
 struct Beat {
-    link: Arc<MasterLink>,
-    clock: Clock,
-    interval: Duration,
+    pulse: Pulse,
     segments: Vec<Segment>,
-    counters: Arc<Counters>,
+    questions: Mutex<Questions>,
     healthy: AtomicBool,
     stopped: Mutex<bool>,
     stop: Condvar,
@@ -54,21 +71,13 @@ pub(crate) struct Membership {
 }
 
 impl Membership {
-    /// Starts the heartbeat of mounted segments, over `link`.
-    pub(crate) fn start(
-        lent: Vec<Lent>,
-        link: Arc<MasterLink>,
-        clock: Clock,
-        interval: Duration,
-        counters: Arc<Counters>,
-    ) -> Result<Self> {
+    /// Starts the heartbeat of mounted segments.
+    pub(crate) fn start(lent: Vec<Lent>, pulse: Pulse) -> Result<Self> {
         let segments = lent.iter().map(|lent| lent.segment.clone()).collect();
         let beat = Arc::new(Beat {
-            link,
-            clock,
-            interval,
+            pulse,
             segments,
-            counters,
+            questions: Mutex::default(),
             healthy: AtomicBool::new(true),
             stopped: Mutex::new(false),
             stop: Condvar::new(),
@@ -94,7 +103,7 @@ impl Membership {
         self.stop();
         let limits = CallLimits { base: LEAVE_TIME, ..CallLimits::default() };
         for lent in &self.lent {
-            let deadline = Deadline::start(&self.beat.clock, &limits, 0);
+            let deadline = Deadline::start(&self.beat.pulse.clock, &limits, 0);
             if let Err(error) = link.unmount(lent.segment.id, &deadline) {
                 tracing::warn!(segment = %lent.segment.id, %error, "unmount failed; the master drops the segment in time");
                 if matches!(error, Error::MasterUnreachable(_)) {
@@ -108,7 +117,7 @@ impl Membership {
         *self.beat.stopped.lock() = true;
         self.beat.stop.notify_all();
         // A ping that waits for a dead master ends now.
-        self.beat.link.shutdown();
+        self.beat.pulse.link.shutdown();
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
@@ -131,17 +140,17 @@ impl Beat {
             match self.once(failures) {
                 Ok(()) => {
                     if reported {
-                        tracing::info!(master = self.link.address(), "the master answers again");
+                        tracing::info!(master = self.pulse.link.address(), "the master answers again");
                     }
                     (failures, reported) = (0, false);
                     self.healthy.store(true, Ordering::Relaxed);
-                    self.counters.pings.add(1);
+                    self.pulse.counters.pings.add(1);
                 }
                 Err(Error::Closed) => return,
                 Err(error) => {
                     failures += 1;
                     self.healthy.store(false, Ordering::Relaxed);
-                    self.counters.failed_pings.add(1);
+                    self.pulse.counters.failed_pings.add(1);
                     if !reported {
                         tracing::warn!(%error, "the master does not answer pings; trying on");
                         reported = true;
@@ -155,29 +164,52 @@ impl Beat {
     fn wait(&self) -> bool {
         let mut stopped = self.stopped.lock();
         if !*stopped {
-            self.stop.wait_for(&mut stopped, self.interval);
+            self.stop.wait_for(&mut stopped, self.pulse.interval);
         }
         *stopped
     }
 
     fn deadline(&self) -> Deadline {
-        let limits = CallLimits { base: self.interval.max(Duration::from_millis(200)), ..CallLimits::default() };
-        Deadline::start(&self.clock, &limits, 0)
+        let limits = CallLimits { base: self.pulse.interval.max(Duration::from_millis(200)), ..CallLimits::default() };
+        Deadline::start(&self.pulse.clock, &limits, 0)
     }
 
     fn once(&self, failures: u32) -> Result<()> {
         if failures >= PINGS_BEFORE_RECONNECT {
-            check_version(&self.link, &self.deadline())?;
+            check_version(&self.pulse.link, &self.deadline())?;
         }
-        if self.link.ping(&self.deadline())? == ClientStatus::NEED_REMOUNT {
-            self.link.remount(self.segments.clone(), &self.deadline())?;
-            self.counters.remounts.add(1);
+        if self.pulse.link.ping(&self.deadline())? == ClientStatus::NEED_REMOUNT {
+            if self.pulse.asks {
+                self.pulse.link.hello(&self.deadline())?;
+            }
+            self.pulse.link.remount(self.segments.clone(), &self.deadline())?;
+            self.pulse.counters.remounts.add(1);
             tracing::info!(segments = self.segments.len(), "the master had lost sight of this client; mounted again");
         }
-        let declined = self.link.decline_tasks(&self.deadline());
+        let declined = self.pulse.link.decline_tasks(&self.deadline());
         if let Ok(1..) = declined {
             tracing::warn!("the master handed out copy or move tasks, which this client does not run");
         }
+        if self.pulse.asks
+            && let Err(error) = self.answer_questions()
+        {
+            tracing::debug!(%error, "questions about given-up writes wait");
+        }
+        Ok(())
+    }
+
+    /// Tells the master which extents of given-up writes are quiet.
+    fn answer_questions(&self) -> Result<()> {
+        let pulse = &self.pulse;
+        let mut questions = self.questions.lock();
+        let own_puts = pulse.puts.load(Ordering::SeqCst);
+        let confirmed = questions.look(pulse.clock.now(), |question| {
+            let by_us = question.writer == pulse.client_id && own_puts > 0;
+            !by_us && pulse.engine.is_quiesced(question.address, question.size, Some(question.writer))
+        });
+        let asked = pulse.link.poll_quiesce(&confirmed, questions.room(), &self.deadline())?;
+        questions.add(asked, pulse.clock.now());
+        pulse.counters.quiesced.add(confirmed.len() as u64);
         Ok(())
     }
 }

@@ -18,6 +18,7 @@ mod link;
 mod memory;
 mod mover;
 mod ops;
+mod quiesce;
 mod replicas;
 mod setup;
 mod suspects;

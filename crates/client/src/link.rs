@@ -16,8 +16,9 @@ use yb_types::{
 use yb_wire::messages::{
     BatchPutEndArgs, BatchPutRevokeArgs, BatchPutStartArgs, BatchRemoveArgs, ClientArgs, ErrorOr, FetchTasksArgs,
     GetReplicaListResponse, HelloArgs, KeyArgs, KeysArgs, MarkTaskToCompleteArgs, MountSegmentArgs, NoArgs,
-    ObjectMetaRef, PatternArgs, PutEndArgs, PutRevokeArgs, PutStartArgs, ReMountSegmentArgs, RemoveAllArgs, RemoveArgs,
-    TaskCompleteRequest, TaskStatus, UnmountSegmentArgs,
+    ObjectMetaRef, PatternArgs, PollQuiesceArgs, PutEndArgs, PutRevokeArgs, PutStartArgs, QuiesceConfirmation,
+    QuiesceQuestion, ReMountSegmentArgs, RemoveAllArgs, RemoveArgs, TaskCompleteRequest, TaskStatus,
+    UnmountSegmentArgs,
 };
 use yb_wire::{Call, Form, Limits, List, WireTable, WireVersion, call};
 
@@ -29,6 +30,9 @@ pub(crate) type PerKey<T> = SmallVec<[ErrorOr<T>; 1]>;
 
 /// Elements that a reply may have at most; keys times replicas of the largest batch anybody sends.
 const REPLY_ELEMENTS: u32 = 1 << 24;
+
+/// The capability bit of a client that answers `PollQuiesce`, and of a master that asks.
+pub(crate) const CAPABILITY_QUIESCE: u64 = 1;
 
 /// What a repetition of a request would do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,22 +170,32 @@ impl MasterLink {
         answer.map_err(|code| Error::from_master("GetStorageConfig", code))
     }
 
-    /// Introduces this client. `None`: the master is not one of ours.
-    pub(crate) fn hello(&self, deadline: &Deadline) -> Result<Option<String>> {
-        let args = HelloArgs { client_id: self.client_id, node_version: env!("CARGO_PKG_VERSION"), capabilities: 0 };
-        let signature = self.table.signature(call::Hello::RPC).map_err(|e| Error::setup("Hello", e))?;
-        let mut body = Vec::new();
-        yb_pack::encode(&args, &signature.args, Form::Bare, &mut body).map_err(|e| Error::setup("Hello", e))?;
-        match self.pool.call(signature.function_id, &body, deadline.at) {
-            Ok(reply) => {
-                let hello = yb_wire::decode_reply::<call::Hello>(self.table, &reply, Limits::default())
-                    .map_err(|e| Error::setup("Hello", e))?;
-                Ok(hello.ok().map(|hello| hello.master_version.to_owned()))
-            }
+    /// Introduces this client as one that answers questions about its memory. The master's version and capabilities;
+    /// `None`: it is not one of ours.
+    pub(crate) fn hello(&self, deadline: &Deadline) -> Result<Option<(String, u64)>> {
+        let node_version = env!("CARGO_PKG_VERSION");
+        let args = HelloArgs { client_id: self.client_id, node_version, capabilities: CAPABILITY_QUIESCE };
+        let answer = self.call::<call::Hello, _>(&args, deadline, Repeat::Harmless, |reply| {
+            reply.map(|hello| (hello.master_version.to_owned(), hello.capabilities))
+        });
+        match answer {
+            Ok(hello) => Ok(hello.ok()),
             // Mooncake's master does not know the function, and says so.
-            Err(RpcError::Refused { .. }) => Ok(None),
-            Err(error) => Err(self.unanswered("Hello", deadline, &error)),
+            Err(Error::Rejected { .. }) => Ok(None),
+            Err(error) => Err(error),
         }
+    }
+
+    /// Confirms extents that nobody writes to any more, and takes up to `limit` new questions.
+    pub(crate) fn poll_quiesce(
+        &self,
+        confirmed: &[QuiesceConfirmation],
+        limit: u32,
+        deadline: &Deadline,
+    ) -> Result<Vec<QuiesceQuestion>> {
+        let args = PollQuiesceArgs { client_id: self.client_id, confirmed: List::from(confirmed), limit };
+        let answer = self.call::<call::PollQuiesce, _>(&args, deadline, Repeat::Harmless, |reply| reply)?;
+        answer.map_err(|code| Error::from_master("PollQuiesce", code))
     }
 
     /// Tells the master that this client lives, and hears whether it is known.

@@ -15,8 +15,8 @@ use crate::core::Core;
 use crate::counters::Counters;
 use crate::deadline::{CallLimits, Deadline};
 use crate::executor::Executor;
-use crate::heartbeat::{Lent, Membership, check_version};
-use crate::link::{LinkSettings, MasterLink};
+use crate::heartbeat::{Lent, Membership, Pulse, check_version};
+use crate::link::{CAPABILITY_QUIESCE, LinkSettings, MasterLink};
 use crate::suspects::Suspects;
 use crate::{Error, Result};
 
@@ -45,6 +45,7 @@ impl Core {
             executor: Executor::new(config.async_threads),
             membership: Mutex::new(None),
             closed: AtomicBool::new(false),
+            puts: Arc::default(),
             config,
             clock,
         };
@@ -74,7 +75,8 @@ impl Core {
             host_id: self.config.host_id().to_owned(),
             ..Segment::default()
         };
-        if let Some(version) = self.link.hello(&start(&self.clock, &self.config))? {
+        let ours = self.link.hello(&start(&self.clock, &self.config))?;
+        if let Some((version, _)) = &ours {
             tracing::debug!(%version, "the master is one of ours");
         }
         self.link.mount(&segment, &start(&self.clock, &self.config)).map_err(|error| match error {
@@ -83,15 +85,21 @@ impl Core {
             Error::Rejected { message, .. } => Error::setup("mounting the segment", message),
             other => other,
         })?;
-        let pings = MasterLink::new(link_settings(&self.config, self.client_id, 1), self.clock.clone())?;
+        let pulse = Pulse {
+            link: MasterLink::new(link_settings(&self.config, self.client_id, 1), self.clock.clone())?,
+            clock: self.clock.clone(),
+            interval: self.config.ping_interval,
+            counters: Arc::clone(&self.counters),
+            engine: self.engine.clone(),
+            client_id: self.client_id,
+            puts: Arc::clone(&self.puts),
+            asks: ours.is_some_and(|(_, capabilities)| capabilities & CAPABILITY_QUIESCE != 0),
+        };
         let id = segment.id;
-        let lent = vec![Lent { segment, memory }];
-        let counters = Arc::clone(&self.counters);
-        let membership = Membership::start(lent, pings, self.clock.clone(), self.config.ping_interval, counters)
-            .inspect_err(|_| {
-                // The mount stands already.
-                let _ = self.link.unmount(id, &start(&self.clock, &self.config));
-            })?;
+        let membership = Membership::start(vec![Lent { segment, memory }], pulse).inspect_err(|_| {
+            // The mount stands already.
+            let _ = self.link.unmount(id, &start(&self.clock, &self.config));
+        })?;
         *self.membership.lock() = Some(membership);
         Ok(())
     }

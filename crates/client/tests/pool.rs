@@ -1,4 +1,5 @@
 //! Our client and our memory under two masters: ours in this process, and Mooncake's own when it is there.
+#![allow(clippy::unwrap_used, reason = "a test may")]
 
 mod common;
 
@@ -7,7 +8,10 @@ use std::time::Duration;
 use common::{MIB, Process, bytes, config, node, on, plain, replicas, requester, wait_until, wheel_master, wheel_node};
 use yb_client::{Client, ClientConfig, Error, PutOutcome};
 use yb_master::{Master, MasterConfig};
-use yb_types::{ErrorCode, ReplicateConfig};
+use yb_rpc::{ClientPool, ClientSettings, RpcAddress};
+use yb_types::{ClientId, ErrorCode, ReplicaType, ReplicateConfig, Uuid};
+use yb_wire::messages::{PutRevokeArgs, PutStartArgs};
+use yb_wire::{Call, Form, WireTable, WireVersion, call as wire_call};
 
 /// Whose master a test runs under; it runs until dropped.
 struct Pool {
@@ -208,4 +212,32 @@ fn memory_of_the_peers_node_is_written_and_read() {
         let keys: Vec<&str> = items.iter().map(|(key, _)| key.as_str()).collect();
         assert!(client.batch_get(&keys).into_iter().zip(&items).all(|(got, (_, value))| got.as_ref() == Ok(value)));
     });
+}
+
+#[test]
+fn space_of_a_put_that_was_given_up_comes_back_when_its_node_says_that_nobody_writes_there() {
+    let pool = Pool::ours(|_| ());
+    let node = node(&pool.address, 16 * MIB);
+    let client = requester(&pool.address);
+    // A writer that reserves 12 MiB and gives up.
+    let table = WireTable::of(WireVersion::V0_3_13);
+    let master = ClientPool::new(RpcAddress::resolve(&pool.address).unwrap(), ClientSettings::default());
+    let writer = ClientId(Uuid { first: 1, second: 2 });
+    let (key, tenant_id) = (b"given up".as_slice(), b"default".as_slice());
+    let start = PutStartArgs { client_id: writer, key, slice_length: 12 * MIB, config: plain(), tenant_id };
+    let revoke = PutRevokeArgs { client_id: writer, key, replica_type: ReplicaType::ALL, tenant_id };
+    call::<wire_call::PutStart>(&master, table, &start);
+    call::<wire_call::PutRevoke>(&master, table, &revoke);
+    let large = bytes(1, 12 * MIB as usize);
+    assert_eq!(client.put("k", &large, &plain()), Err(Error::NoSpace));
+    wait_until("the space is free again", || client.put("k", &large, &plain()) == Ok(PutOutcome::Stored));
+    assert!(client.get("k").unwrap() == large);
+    assert_eq!(node.metrics().quiesced, 1);
+}
+
+fn call<C: Call>(master: &ClientPool, table: &WireTable, args: &C::Args<'_>) {
+    let signature = table.signature(C::RPC).unwrap();
+    let mut body = Vec::new();
+    yb_pack::encode(args, &signature.args, Form::Bare, &mut body).unwrap();
+    master.call(signature.function_id, &body, master.deadline_in(Duration::from_secs(2))).unwrap();
 }

@@ -1,4 +1,5 @@
 //! The rules of `docs/client.md`, each against a master that does what the test tells it.
+#![allow(clippy::unwrap_used, reason = "a test may")]
 
 mod common;
 #[path = "common/scripted.rs"]

@@ -1,4 +1,5 @@
 //! Nodes as processes of their own.
+#![allow(clippy::unwrap_used, reason = "a test may")]
 
 #[path = "../../client/tests/common/mod.rs"]
 mod common;

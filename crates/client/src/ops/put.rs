@@ -4,6 +4,7 @@
 //! batch between them. What fails is revoked. A key that another writer holds is asked for again for a while; a key
 //! whose place turned out to be on a dead node is given a second place.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -82,8 +83,25 @@ impl Core {
         }
         let leaders = leaders(items, duplicates);
         let mut writes = Writes::new(self, items, config, leaders.as_deref());
+        let _under_way = UnderWay::enter(&self.puts);
         writes.run();
         writes.answers(items.len(), leaders.as_deref())
+    }
+}
+
+/// Counts a put as long as it lives, so that no extent is called quiet under it.
+struct UnderWay<'a>(&'a AtomicUsize);
+
+impl<'a> UnderWay<'a> {
+    fn enter(puts: &'a AtomicUsize) -> Self {
+        puts.fetch_add(1, Ordering::SeqCst);
+        UnderWay(puts)
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

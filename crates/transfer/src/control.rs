@@ -17,7 +17,7 @@ use crate::engine::Shared;
 use crate::handshake::frame::Frame;
 use crate::handshake::reply::{Answer, Mailbox, answer};
 use crate::handshake::session::{Session, Wants};
-use crate::reactor::Reactor;
+use crate::reactor::{Reactor, Ready};
 use crate::shm::server::{self as shm, ShmPort};
 
 const LISTENER: u64 = 0;
@@ -79,7 +79,7 @@ impl ControlThread {
         {
             tracing::error!(%error, "the shared-memory socket cannot be watched; peers on this host use TCP");
         }
-        let mut ready = Vec::new();
+        let mut ready = Ready::default();
         while !port.stop.load(Ordering::SeqCst) {
             let unknown = self.shm_sessions.values().any(|(session, _)| !session.is_known());
             let timeout = (unknown || !self.sessions.is_empty()).then_some(SWEEP);
@@ -87,8 +87,8 @@ impl ControlThread {
                 tracing::error!(%error, "the control thread cannot wait for its sockets and ends");
                 return;
             }
-            for token in &ready {
-                match *token {
+            for token in ready.tokens() {
+                match token {
                     LISTENER => self.accept(),
                     SHM_LISTENER => self.accept_shm(),
                     token if self.shm_sessions.contains_key(&token) => self.advance_shm(token),

@@ -41,6 +41,9 @@ static IN_PROCESS: Mutex<BTreeMap<Arc<str>, Weak<Shared>>> = Mutex::new(BTreeMap
 /// Most threads that run submitted batches.
 const MAX_BATCH_WORKERS: usize = 4;
 
+/// How many segments are remembered though nothing is open to them.
+const KEPT_SEGMENTS: usize = 1024;
+
 /// A submitted batch below this size that needs no socket is copied at once, in the caller.
 const INLINE_BYTES: u64 = 256 << 10;
 
@@ -449,7 +452,19 @@ impl Shared {
         let in_process = self.settings.in_process.then(found).flatten().unwrap_or_default();
         let endpoint: Arc<str> = endpoint.into();
         let segment = SegmentHandle(Arc::new(Segment::new(Arc::clone(&endpoint), in_process)));
-        Ok(self.segments.write().entry(endpoint).or_insert(segment).clone())
+        let mut segments = self.segments.write();
+        self.prune(&mut segments);
+        Ok(segments.entry(endpoint).or_insert(segment).clone())
+    }
+
+    /// Peers come back under new names: what is kept for the old ones is let go when a new one is met.
+    fn prune(&self, segments: &mut BTreeMap<Arc<str>, SegmentHandle>) {
+        let now = self.clock.now();
+        let crowded = segments.len() >= KEPT_SEGMENTS;
+        segments.retain(|_, segment| {
+            let open = segment.prune(now, self.settings.idle_lane_timeout);
+            open || !crowded || Arc::strong_count(&segment.0) > 1
+        });
     }
 
     fn run(&self, requests: &[Request<'_>], deadline: MonotonicTime, cancel: Option<&CancelToken>) -> BatchOutcome {

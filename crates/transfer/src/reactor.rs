@@ -12,6 +12,23 @@ use crate::handshake::session::Wants;
 /// The token of the wake-up itself.
 const WAKE: u64 = u64::MAX;
 
+/// What is ready, in room that is used again.
+#[derive(Default)]
+pub(crate) struct Ready {
+    events: Vec<Event>,
+    tokens: Vec<u64>,
+}
+
+impl Ready {
+    /// The tokens of what is ready.
+    pub(crate) fn tokens(&self) -> impl Iterator<Item = u64> + '_ {
+        self.tokens.iter().copied()
+    }
+}
+
+/// Most events taken in one wait.
+const MAX_EVENTS: usize = 64;
+
 #[derive(Debug)]
 pub(crate) struct Reactor {
     epoll: OwnedFd,
@@ -56,21 +73,22 @@ impl Reactor {
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 
-    /// Fills `ready` with the tokens of what is ready, without the wake-up.
-    pub(crate) fn wait(&self, ready: &mut Vec<u64>, timeout: Option<Duration>) -> io::Result<()> {
-        ready.clear();
+    /// Fills `ready` with what is ready, without the wake-up.
+    pub(crate) fn wait(&self, ready: &mut Ready, timeout: Option<Duration>) -> io::Result<()> {
+        ready.tokens.clear();
+        ready.events.clear();
+        ready.events.reserve(MAX_EVENTS);
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
-        let mut events: Vec<Event> = Vec::with_capacity(64);
-        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref()) {
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut ready.events), timeout.as_ref()) {
             Err(rustix::io::Errno::INTR) => return Ok(()),
             other => other?,
         };
-        for event in events {
+        for event in &ready.events {
             let token = event.data.u64();
             if token == WAKE {
                 let _ = rustix::io::read(&self.wake, &mut [0_u8; 8][..]);
             } else {
-                ready.push(token);
+                ready.tokens.push(token);
             }
         }
         Ok(())

@@ -107,6 +107,13 @@ impl Segment {
         }
     }
 
+    /// Closes connections that were idle for too long, and says whether anything is left open.
+    pub(crate) fn prune(&self, now: MonotonicTime, idle_timeout: Duration) -> bool {
+        let mut idle = self.idle_lanes.lock();
+        idle.retain(|lane| lane.is_fresh(now, idle_timeout));
+        !idle.is_empty() || self.shm.is_mapped()
+    }
+
     pub(crate) fn error(&self, kind: TransferErrorKind, detail: impl fmt::Display) -> TransferError {
         TransferError::new(kind, Arc::clone(&self.endpoint), detail)
     }

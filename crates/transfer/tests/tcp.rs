@@ -357,3 +357,17 @@ fn any_address_needs_a_host_to_advertise() {
     let a = engine(tcp_settings());
     a.probe(&open(&a, &told), a.now() + PATIENCE).unwrap();
 }
+
+#[test]
+fn connections_to_peers_that_are_not_used_any_more_are_closed() {
+    let clock = yb_env::Clock::manual();
+    let a = yb_transfer::Engine::builder().settings(tcp_settings()).clock(clock.clone()).build().unwrap();
+    let (b, c) = (engine(tcp_settings()), engine(tcp_settings()));
+    let memory = memory(&b, 4096);
+    let mut got = [0; 8];
+    a.transfer_sync(&[read(&open(&a, &b), memory.address(), &mut got)], a.now() + PATIENCE).into_result().unwrap();
+    assert_eq!(b.stats().data_connections, 1);
+    clock.advance(EngineSettings::default().idle_lane_timeout);
+    let _ = open(&a, &c);
+    eventually("the idle connection is closed", || b.stats().data_connections == 0);
+}

@@ -226,6 +226,11 @@ struct SlotState {
 }
 
 impl Slot {
+    /// Whether memory of the segment is mapped.
+    pub(crate) fn is_mapped(&self) -> bool {
+        self.0.mapped.read().is_some()
+    }
+
     /// Empties the slot if it still holds this one.
     pub(crate) fn forget(&self, owner: &Arc<Mapped>) {
         let mut mapped = self.0.mapped.write();

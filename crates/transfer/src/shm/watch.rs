@@ -11,7 +11,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use yb_mem::POPULATE_PART;
 
-use crate::reactor::Reactor;
+use crate::reactor::{Reactor, Ready};
 use crate::shm::client::{Mapped, Slot, View};
 
 /// The watched owners and the thread that watches; the thread is started with the first owner.
@@ -79,15 +79,15 @@ impl Watch {
 
 impl Watched {
     fn run(&self) {
-        let mut ready = Vec::new();
+        let mut ready = Ready::default();
         while !self.stop.load(Ordering::SeqCst) {
             let busy = !self.unfilled.lock().is_empty();
             if let Err(error) = self.reactor.wait(&mut ready, busy.then_some(Duration::ZERO)) {
                 tracing::error!(%error, "the end of owners of mapped memory is not watched any more");
                 return;
             }
-            for token in &ready {
-                let Some((owner, slot)) = self.owners.lock().remove(token) else { continue };
+            for token in ready.tokens() {
+                let Some((owner, slot)) = self.owners.lock().remove(&token) else { continue };
                 if let Some(owner) = owner.upgrade() {
                     self.reactor.remove(owner.socket());
                     owner.mark_gone();

@@ -2,6 +2,7 @@
 
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::time::Duration;
 
 use yb_types::MonotonicTime;
 
@@ -18,6 +19,13 @@ pub(crate) struct IdleLane {
     stream: TcpStream,
     address: Arc<PeerAddress>,
     since: MonotonicTime,
+}
+
+impl IdleLane {
+    /// Whether it can still be trusted.
+    pub(crate) fn is_fresh(&self, now: MonotonicTime, timeout: Duration) -> bool {
+        now.since(self.since) < timeout
+    }
 }
 
 /// Transfers over Mooncake's data wire.
@@ -40,7 +48,7 @@ impl TcpTransport {
     ) -> std::io::Result<(TcpStream, bool)> {
         let now = limits.clock.now();
         while let Some(lane) = segment.idle_lanes.lock().pop() {
-            if lane.address == *address && now.since(lane.since) < self.settings.idle_lane_timeout {
+            if lane.address == *address && lane.is_fresh(now, self.settings.idle_lane_timeout) {
                 return Ok((lane.stream, true));
             }
         }

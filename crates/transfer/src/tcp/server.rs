@@ -12,7 +12,7 @@ use yb_types::MonotonicTime;
 
 use crate::engine::Shared;
 use crate::handshake::session::Wants;
-use crate::reactor::Reactor;
+use crate::reactor::{Reactor, Ready};
 use crate::tcp::session::{Activity, Host, Session};
 
 const LISTENER: u64 = 0;
@@ -129,14 +129,14 @@ impl DataThread {
         {
             tracing::error!(%error, "the data port cannot be watched; nobody is served over TCP");
         }
-        let mut ready = Vec::new();
+        let mut ready = Ready::default();
         while !port.stop.load(Ordering::SeqCst) {
             if let Err(error) = lane.reactor.wait(&mut ready, self.timed.then_some(SWEEP)) {
                 tracing::error!(%error, "a data thread cannot wait for its sockets and ends");
                 break;
             }
-            for token in &ready {
-                if *token == LISTENER { self.accept(&port) } else { self.advance(lane, *token) }
+            for token in ready.tokens() {
+                if token == LISTENER { self.accept(&port) } else { self.advance(lane, token) }
             }
             for stream in std::mem::take(&mut *lane.handed_over.lock()) {
                 self.adopt(lane, stream);

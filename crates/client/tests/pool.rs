@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use common::{MIB, Process, bytes, config, node, on, plain, replicas, requester, wait_until, wheel_master, wheel_node};
@@ -240,4 +241,43 @@ fn call<C: Call>(master: &ClientPool, table: &WireTable, args: &C::Args<'_>) {
     let mut body = Vec::new();
     yb_pack::encode(args, &signature.args, Form::Bare, &mut body).unwrap();
     master.call(signature.function_id, &body, master.deadline_in(Duration::from_secs(2))).unwrap();
+}
+
+/// A pool far too small and leases far too short: objects are evicted and their places used again under the readers. A read
+/// may fail, but what it gives out is right.
+#[test]
+fn evicted_under_the_readers_no_read_gives_wrong_bytes() {
+    let pool = Pool::ours(|config| config.catalog.lease_ttl = Duration::from_millis(20));
+    let nodes = [node(&pool.address, 16 * MIB), node(&pool.address, 16 * MIB)];
+    let client = requester(&pool.address);
+    let value = |key: u64| bytes(key, 300_000 + key as usize % 1000);
+    let (written, done) = (AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for key in 0..200 {
+                match client.put(key.to_string(), &value(key), &plain()) {
+                    Ok(_) => written.store(key, Ordering::Relaxed),
+                    Err(error) => assert!(error.retryable(), "{error}"),
+                }
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        for reader in 0..3u64 {
+            let (client, value, written, done) = (&client, &value, &written, &done);
+            scope.spawn(move || {
+                let mut rng = yb_env::Rng::seeded(reader);
+                while !done.load(Ordering::Relaxed) {
+                    let key = written.load(Ordering::Relaxed).saturating_sub(rng.below(120));
+                    match client.get(key.to_string()) {
+                        Ok(read) => assert!(read == value(key), "wrong bytes of {key}"),
+                        Err(Error::NotFound | Error::LeaseExpired | Error::Busy) => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+            });
+        }
+    });
+    let metrics = client.metrics();
+    assert!(metrics.objects_read > 0, "{metrics:?}");
+    drop(nodes);
 }

@@ -119,14 +119,38 @@ fn a_node_killed_under_readers_costs_no_read_over_tcp() {
     killed_under_readers(false);
 }
 
+/// A process that stands still answers nothing and refuses nothing.
+#[test]
+fn a_node_that_stands_still_costs_its_share_of_the_time_and_no_read() {
+    let master = master(2);
+    let (sleeper, _awake) = (start(&master, &["--shared_memory=false"]), start(&master, &["--shared_memory=false"]));
+    let client = client(&master, false);
+    for key in 0..8 {
+        client.put(key.to_string(), &bytes(key, 50_000), &plain()).unwrap();
+    }
+    signal(&sleeper, "-STOP");
+    let clock = Clock::real();
+    let before = clock.now();
+    for key in 0..8 {
+        assert!(client.get(key.to_string()).unwrap() == bytes(key, 50_000));
+    }
+    let took = clock.now().since(before);
+    signal(&sleeper, "-CONT");
+    assert!(took < Duration::from_millis(2500), "only the first read waits for it: {took:?}");
+    assert!(client.metrics().replica_fallbacks >= 1);
+}
+
+fn signal(node: &Process, signal: &str) {
+    assert!(Command::new("kill").arg(signal).arg(node.0.id().to_string()).status().unwrap().success());
+}
+
 #[test]
 fn a_signal_ends_a_node_cleanly_and_at_once() {
     let master = master(1);
     let mut node = start(&master, &[]);
     let clock = Clock::real();
     let asked = clock.now();
-    let kill = Command::new("kill").arg("-TERM").arg(node.0.id().to_string()).status().unwrap();
-    assert!(kill.success());
+    signal(&node, "-TERM");
     let status = node.0.wait().unwrap();
     assert_eq!(status.code(), Some(0));
     assert!(clock.now().since(asked) < Duration::from_secs(1));

@@ -97,6 +97,20 @@ impl Catalog {
         });
     }
 
+    /// Fetches from main memory what lookups of these keys are going to need. Changes nothing and answers nothing.
+    pub fn foresee<K: AsRef<[u8]>>(&self, tenant: Tenant, keys: impl IntoIterator<Item = K>) {
+        let mut keys = keys.into_iter();
+        loop {
+            let hashed = |key: K| self.hash(tenant, key.as_ref());
+            let lock = |hash: KeyHash| (hash.word, self.shards[hash.shard].state.read_recursive());
+            let states: SmallVec<[_; GROUP]> = keys.by_ref().take(GROUP).map(hashed).map(lock).collect();
+            if states.is_empty() {
+                return;
+            }
+            warm(&states);
+        }
+    }
+
     /// Looks up keys, [`GROUP`] at a time under the locks of their shards. No thread waits for one shard while it holds
     /// another for writing, so holding several for reading cannot end in a circle.
     fn look_each<K: AsRef<[u8]>>(

@@ -8,7 +8,7 @@ use yb_env::Rng;
 use yb_pack::{Form, Scratch};
 use yb_rpc::{Outcome, Reply, Request};
 use yb_types::{ClientId, MonotonicTime};
-use yb_wire::{Call, ReplyWriter, Rpc, Service, WireProfile};
+use yb_wire::{Call, ReplyWriter, Rpc, Service, WireProfile, call};
 
 use crate::handlers;
 use crate::metrics::Tally;
@@ -32,6 +32,13 @@ impl yb_rpc::Service for MasterService {
         }
     }
 
+    fn foresee(&self, _worker: &mut WorkerState, requests: &[Request<'_>]) {
+        let Some(first) = requests.first() else { return };
+        let profile = self.shared.profile(first.tag.0);
+        let keys = requests.iter().filter_map(|request| key_of(&profile, request, self.shared.message_limits));
+        self.shared.catalog.foresee(Tenant::DEFAULT, keys);
+    }
+
     fn call(&self, worker: &mut WorkerState, request: Request<'_>, reply: Reply<'_>) -> Outcome {
         let profile = self.shared.profile(request.tag.0);
         let Some(rpc) = profile.lookup(Service::Master, request.function) else {
@@ -39,6 +46,16 @@ impl yb_rpc::Service for MasterService {
         };
         let mut context = Context { shared: &self.shared, worker, profile, request, rpc };
         handlers::dispatch(&mut context, reply)
+    }
+}
+
+/// The key that a call on a single key asks for.
+fn key_of<'r>(profile: &WireProfile, request: &Request<'r>, limits: yb_pack::Limits) -> Option<&'r [u8]> {
+    match profile.lookup(Service::Master, request.function)? {
+        Rpc::ExistKey => Some(profile.decode_args::<call::ExistKey>(request.body, limits).ok()?.key),
+        Rpc::GetReplicaList => Some(profile.decode_args::<call::GetReplicaList>(request.body, limits).ok()?.key),
+        Rpc::PutEnd => Some(profile.decode_args::<call::PutEnd>(request.body, limits).ok()?.object_meta.key),
+        _ => None,
     }
 }
 

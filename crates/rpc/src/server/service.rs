@@ -49,6 +49,12 @@ pub trait Service: Send + Sync + 'static {
     /// ([`Reply::defer`]) and done on another thread.
     fn call(&self, worker: &mut Self::Worker, request: Request<'_>, reply: Reply<'_>) -> Outcome;
 
+    /// Several requests have arrived together and will be handed to `call` one after the other. A service whose answers wait
+    /// for main memory can fetch it for all of them here. Changes nothing; most services leave it out.
+    fn foresee(&self, worker: &mut Self::Worker, requests: &[Request<'_>]) {
+        let _ = (worker, requests);
+    }
+
     /// Called after each turn that had requests; the place to publish what `call` gathered.
     fn turn_ended(&self, worker: &mut Self::Worker, now: MonotonicTime) {
         let _ = (worker, now);

@@ -9,9 +9,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use smallvec::SmallVec;
 use yb_types::MonotonicTime;
 use yb_wire::TransportError;
-use yb_wire::frame::{FrameError, FrameLimits, Parsed, RESPONSE_HEADER_LEN, parse_request};
+use yb_wire::frame::{Frame, FrameError, FrameLimits, Parsed, RESPONSE_HEADER_LEN, RequestHeader, parse_request};
 
 use super::counters::{CounterSet, ServerCounters};
 use super::limits::ServerLimits;
@@ -20,6 +21,9 @@ use super::service::{Answer, ListenerTag, Outcome, Reply, Request, Service, Sess
 
 /// Capacity of a session's input buffer that is kept while it is empty.
 const KEPT_INPUT: usize = 4096;
+
+/// Requests that a service is shown at once before they are answered.
+const FORESEEN: usize = 16;
 
 /// What a backend does with a connection after handing over bytes or room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -296,7 +300,7 @@ impl<S: Service> Sessions<S> {
 
     /// Answers whole frames from the front of `bytes`; returns how many bytes they were.
     fn process(&mut self, session: &mut Session, bytes: &[u8], out: &mut Vec<u8>, unsent: usize) -> (usize, Step) {
-        let (mut used, mut requests) = (0, 0);
+        let (mut used, mut requests, mut foreseen) = (0, 0, 0usize);
         let step = loop {
             if out.len() + unsent > self.limits.max_unsent_bytes || session.deferred >= self.limits.max_deferred {
                 break Step::Held;
@@ -307,10 +311,11 @@ impl<S: Service> Sessions<S> {
                 Ok(Parsed::NeedMore { .. }) => break Step::NeedMore,
                 Err(error) => break Step::Broken(CloseReason::of(error)),
             };
-            let (function, tag, peer) = (frame.header.function_id, session.tag, session.peer);
-            let (body, attachment, now) = (frame.body, frame.attachment, self.now);
-            let request = Request { function, body, attachment, tag, peer, now };
-            self.answer(session, request, frame.header.sequence, out);
+            if foreseen == 0 && rest.len() > frame.len {
+                foreseen = self.foresee(session, rest);
+            }
+            foreseen = foreseen.saturating_sub(1);
+            self.answer(session, self.request(session, &frame), frame.header.sequence, out);
             used += frame.len;
             requests += 1;
         };
@@ -320,6 +325,33 @@ impl<S: Service> Sessions<S> {
             self.counters().requests.add(requests);
         }
         (used, step)
+    }
+
+    fn request<'f>(&self, session: &Session, frame: &Frame<'f, RequestHeader>) -> Request<'f> {
+        Request {
+            function: frame.header.function_id,
+            body: frame.body,
+            attachment: frame.attachment,
+            tag: session.tag,
+            peer: session.peer,
+            now: self.now,
+        }
+    }
+
+    /// Shows the service the next requests, if there are several; returns how many.
+    fn foresee(&mut self, session: &Session, bytes: &[u8]) -> usize {
+        let mut rest = bytes;
+        let mut requests: SmallVec<[Request<'_>; FORESEEN]> = SmallVec::new();
+        while requests.len() < FORESEEN
+            && let Ok(Parsed::Frame(frame)) = parse_request(rest, &self.frame_limits)
+        {
+            requests.push(self.request(session, &frame));
+            rest = rest.get(frame.len..).unwrap_or_default();
+        }
+        if requests.len() > 1 {
+            self.service.foresee(&mut self.state, &requests);
+        }
+        requests.len()
     }
 
     fn answer(&mut self, session: &mut Session, request: Request<'_>, sequence: u32, out: &mut Vec<u8>) {

@@ -5,6 +5,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -26,17 +27,20 @@ pub const DROPPED: u32 = 6;
 /// Answers with the listener's tag.
 pub const TAG: u32 = 7;
 pub const FAILED: u32 = 8;
+/// Answers with the number of requests that the service was shown ahead.
+pub const FORESEEN: u32 = 9;
 
 /// Longest wait for anything that should happen.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
 pub struct Toy {
     tokens: mpsc::Sender<DeferredReply>,
+    foreseen: AtomicUsize,
 }
 
 impl Toy {
     pub fn new(tokens: mpsc::Sender<DeferredReply>) -> Self {
-        Toy { tokens }
+        Toy { tokens, foreseen: AtomicUsize::new(0) }
     }
 }
 
@@ -45,6 +49,11 @@ impl Service for Toy {
 
     fn worker(&self, _index: usize) -> u64 {
         0
+    }
+
+    fn foresee(&self, _calls: &mut u64, requests: &[Request<'_>]) {
+        assert!((2..=16).contains(&requests.len()));
+        self.foreseen.fetch_add(requests.len(), Ordering::Relaxed);
     }
 
     fn call(&self, calls: &mut u64, request: Request<'_>, mut reply: Reply<'_>) -> Outcome {
@@ -76,6 +85,10 @@ impl Service for Toy {
                 reply.done()
             }
             FAILED => reply.failed("no luck"),
+            FORESEEN => {
+                reply.body().extend_from_slice(&self.foreseen.load(Ordering::Relaxed).to_le_bytes());
+                reply.done()
+            }
             _ => reply.unknown_function(),
         }
     }
@@ -98,7 +111,7 @@ pub fn start(backend: BackendChoice, limits: ServerLimits) -> Harness {
 pub fn start_with(settings: ServerSettings) -> Harness {
     let (sender, tokens) = mpsc::channel();
     let listeners = [Listener::tcp(local(0), ListenerTag(0)), Listener::tcp(local(0), ListenerTag(12))];
-    let server = Server::start(settings, &listeners, Arc::new(Toy { tokens: sender })).unwrap();
+    let server = Server::start(settings, &listeners, Arc::new(Toy::new(sender))).unwrap();
     let address = server.listeners()[0].tcp().unwrap();
     Harness { server, address, tokens }
 }
@@ -192,7 +205,7 @@ pub fn backends() -> Vec<BackendChoice> {
     let probe = ServerSettings { backend: BackendChoice::Auto, ..ServerSettings::default() };
     let (sender, _tokens) = mpsc::channel();
     let listeners = [Listener::tcp(local(0), ListenerTag(0))];
-    let server = Server::start(probe, &listeners, Arc::new(Toy { tokens: sender })).unwrap();
+    let server = Server::start(probe, &listeners, Arc::new(Toy::new(sender))).unwrap();
     if server.backend() == BackendChoice::Uring {
         list.push(BackendChoice::Uring);
     }

@@ -26,7 +26,7 @@ pub static NODE: Table = Table {
                 Setting::ours("advertise_host", Kind::Text, "", "Host that others are told to connect to. Empty takes host; if that is 0.0.0.0, the address from which this machine reaches the master.")
                     .unit(Unit::Address),
                 Setting::ours("data_port", Kind::U32, "0", "Port for the bytes. 0 takes any free one.").port(),
-                Setting::peer("metadata_server", Kind::Text, "P2PHANDSHAKE", "P2PHANDSHAKE: nodes tell each other what they have. Anything else is refused.")
+                Setting::peer("metadata_server", Kind::Text, "P2PHANDSHAKE", "P2PHANDSHAKE: nodes tell each other what they have. Anything else is refused (the peer defaults to an HTTP server).")
                     .env("MOONCAKE_TE_META_DATA_SERVER"),
             ],
         ),

@@ -324,7 +324,23 @@ impl Catalog {
         mut sink: impl FnMut(usize, Result<(), ErrorCode>),
     ) {
         for (at, key) in keys.into_iter().enumerate() {
-            sink(at, self.revoke_one(caller, which, key.as_ref(), effects));
+            let until = |started| started + self.settings.release_timeout;
+            sink(at, self.revoke_one(caller, which, key.as_ref(), until, effects));
+        }
+    }
+
+    /// As [`Catalog::put_revoke`], from a writer that knows that nothing of the puts is in flight any more: their space is
+    /// free at once.
+    pub fn put_revoke_quiet<K: AsRef<[u8]>>(
+        &self,
+        caller: &Caller,
+        which: ReplicaType,
+        keys: impl IntoIterator<Item = K>,
+        mut sink: impl FnMut(usize, Result<(), ErrorCode>),
+    ) {
+        let mut no_questions = Effects::default();
+        for (at, key) in keys.into_iter().enumerate() {
+            sink(at, self.revoke_one(caller, which, key.as_ref(), |_| caller.now, &mut no_questions));
         }
     }
 
@@ -333,6 +349,7 @@ impl Catalog {
         caller: &Caller,
         which: ReplicaType,
         key: &[u8],
+        until: impl Fn(MonotonicTime) -> MonotonicTime,
         effects: &mut Effects,
     ) -> Result<(), ErrorCode> {
         let hash = self.hash(caller.tenant, key);
@@ -342,7 +359,7 @@ impl Catalog {
             return Err(ErrorCode::INVALID_WRITE);
         }
         if selects_memory(which) {
-            let until = state.slab[slot].started() + self.settings.release_timeout;
+            let until = until(state.slab[slot].started());
             self.erase(&mut state, slot, Leave::Unfinished(until), caller.now, effects);
         }
         Ok(())

@@ -184,7 +184,13 @@ impl Beat {
             }
             self.pulse.link.remount(self.segments.clone(), &self.deadline())?;
             self.pulse.counters.remounts.add(1);
-            tracing::info!(segments = self.segments.len(), "the master had lost sight of this client; mounted again");
+            // Mooncake's master asks for it with the first ping too.
+            if self.pulse.counters.pings.get() > 0 {
+                tracing::info!(
+                    segments = self.segments.len(),
+                    "the master had lost sight of this client; mounted again"
+                );
+            }
         }
         let declined = self.pulse.link.decline_tasks(&self.deadline());
         if let Ok(1..) = declined {

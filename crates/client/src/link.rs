@@ -4,6 +4,7 @@
 //! `ErrorCode` per key).
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use smallvec::{SmallVec, smallvec};
@@ -52,6 +53,8 @@ pub(crate) struct MasterLink {
     clock: Clock,
     client_id: ClientId,
     tenant: Vec<u8>,
+    /// Cleared when the master turns out to be Mooncake's.
+    knows_quiet_revoke: AtomicBool,
 }
 
 /// How to reach a master.
@@ -83,6 +86,7 @@ impl MasterLink {
             clock,
             client_id: settings.client_id,
             tenant: settings.tenant.into_bytes(),
+            knows_quiet_revoke: AtomicBool::new(true),
         }))
     }
 
@@ -293,6 +297,23 @@ impl MasterLink {
         let args = BatchPutRevokeArgs { client_id, keys: List::from(keys), replica_type, tenant_id };
         let answers = self.call::<call::BatchPutRevoke, _>(&args, deadline, Repeat::Harmless, collect)?;
         self.complete("BatchPutRevoke", keys.len(), answers, deadline)
+    }
+
+    /// As [`MasterLink::put_revoke`] of all replicas, of puts of which nothing is in flight: a master of ours frees their
+    /// space at once.
+    pub(crate) fn put_revoke_quiet(&self, keys: &[&[u8]], deadline: &Deadline) -> Result<PerKey<()>> {
+        if !self.knows_quiet_revoke.load(Ordering::Relaxed) {
+            return self.put_revoke(keys, ReplicaType::ALL, deadline);
+        }
+        let (client_id, tenant_id) = (self.client_id, self.tenant.as_slice());
+        let args = BatchPutRevokeArgs { client_id, keys: List::from(keys), replica_type: ReplicaType::ALL, tenant_id };
+        match self.call::<call::BatchPutRevokeQuiet, _>(&args, deadline, Repeat::Harmless, collect) {
+            Err(Error::Rejected { .. }) => {
+                self.knows_quiet_revoke.store(false, Ordering::Relaxed);
+                self.put_revoke(keys, ReplicaType::ALL, deadline)
+            }
+            answers => self.complete("BatchPutRevokeQuiet", keys.len(), answers?, deadline),
+        }
     }
 
     // Lookup.

@@ -82,6 +82,11 @@ pub(crate) fn is_peers_fault(error: &TransferError) -> bool {
     matches!(error.kind(), K::Unreachable | K::ConnectionLost | K::PeerGone | K::TimedOut | K::Protocol)
 }
 
+/// Whether no byte of the failed transfer can arrive at the peer any more: nobody took it, or its process is gone.
+pub(crate) fn leaves_nothing_in_flight(error: &TransferError) -> bool {
+    matches!(error.kind(), TransferErrorKind::Unreachable | TransferErrorKind::PeerGone)
+}
+
 /// Remembers the peer of a failed transfer, if the failure is its fault.
 pub(crate) fn note_failure(suspects: &Suspects, error: &TransferError, now: MonotonicTime) {
     if is_peers_fault(error) {

@@ -6,12 +6,14 @@ mod common;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use common::{MIB, Process, bytes, config, node, on, plain, replicas, requester, wait_until, wheel_master, wheel_node};
+use common::{
+    MIB, Process, bytes, config, free_port, node, on, plain, replicas, requester, wait_until, wheel_master, wheel_node,
+};
 use yb_client::{Client, ClientConfig, Error, PutOutcome};
 use yb_master::{Master, MasterConfig};
 use yb_rpc::{ClientPool, ClientSettings, RpcAddress};
-use yb_types::{ClientId, ErrorCode, ReplicaType, ReplicateConfig, Uuid};
-use yb_wire::messages::{PutRevokeArgs, PutStartArgs};
+use yb_types::{ClientId, ErrorCode, ReplicaType, ReplicateConfig, Segment, SegmentId, Uuid};
+use yb_wire::messages::{MountSegmentArgs, PutRevokeArgs, PutStartArgs};
 use yb_wire::{Call, Form, WireTable, WireVersion, call as wire_call};
 
 /// Whose master a test runs under; it runs until dropped.
@@ -234,6 +236,31 @@ fn space_of_a_put_that_was_given_up_comes_back_when_its_node_says_that_nobody_wr
     wait_until("the space is free again", || client.put("k", &large, &plain()) == Ok(PutOutcome::Stored));
     assert!(client.get("k").unwrap() == large);
     assert_eq!(node.metrics().quiesced, 1);
+}
+
+#[test]
+fn a_put_that_reached_nobody_leaves_its_space_at_once() {
+    let pool = Pool::ours(|config| config.dial_back = None);
+    let alive = node(&pool.address, 16 * MIB);
+    let client = requester(&pool.address);
+    // A node that is gone and whose master does not know yet.
+    let segment = Segment {
+        id: SegmentId(Uuid { first: 3, second: 4 }),
+        name: "gone".into(),
+        base: 1 << 40,
+        size: 16 * MIB,
+        te_endpoint: format!("127.0.0.1:{}", free_port()),
+        protocol: "tcp".into(),
+        ..Segment::default()
+    };
+    let master = ClientPool::new(RpcAddress::resolve(&pool.address).unwrap(), ClientSettings::default());
+    let args = MountSegmentArgs { segment, client_id: ClientId(Uuid { first: 5, second: 6 }) };
+    call::<wire_call::MountSegment>(&master, WireTable::of(WireVersion::V0_3_13), &args);
+    for turn in 0..20 {
+        let error = client.put(format!("k{turn}"), &vec![1; 8 * MIB as usize], &replicas(2)).unwrap_err();
+        assert!(matches!(error, Error::Transfer(_)), "turn {turn}: {error}");
+    }
+    client.put("one", &vec![1; 12 * MIB as usize], &on(&alive)).unwrap();
 }
 
 fn call<C: Call>(master: &ClientPool, table: &WireTable, args: &C::Args<'_>) {

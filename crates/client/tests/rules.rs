@@ -151,6 +151,7 @@ fn a_put_that_cannot_be_written_is_revoked() {
     }
     // Once more than once: a second place was tried.
     assert_eq!(master.script(|script| (script.count(Rpc::PutStart), script.count(Rpc::PutRevoke))), (2, 2));
+    assert_eq!(master.script(|script| script.count(Rpc::BatchPutRevokeQuiet)), 1, "asked once whether it is known");
     assert!(!master.script(|script| script.knows("k")));
 }
 

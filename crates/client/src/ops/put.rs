@@ -65,6 +65,8 @@ struct Started {
     failed: Option<TransferError>,
     /// The space is not what was asked for.
     unfit: bool,
+    /// Bytes may still be under way to one of the replicas.
+    restless: bool,
 }
 
 impl Core {
@@ -230,7 +232,7 @@ impl<'c, 'i, 'a> Writes<'c, 'i, 'a> {
                     if let Some(write) = self.list.get_mut(*index) {
                         write.places += 1;
                     }
-                    started.push(Started { index: *index, replicas, failed: None, unfit: false });
+                    started.push(Started { index: *index, replicas, failed: None, unfit: false, restless: false });
                 }
                 Err(ErrorCode::OBJECT_ALREADY_EXISTS) => self.settle(*index, Ok(PutOutcome::AlreadyExists)),
                 Err(ErrorCode::REPLICA_IS_NOT_READY) => busy.push(*index),
@@ -258,6 +260,7 @@ impl<'c, 'i, 'a> Writes<'c, 'i, 'a> {
         for (place, error) in mover.run(self.deadline.at) {
             mover::note_failure(&self.core.suspects, &error, self.core.now());
             if let Some(key) = started.get_mut(place as usize) {
+                key.restless |= !mover::leaves_nothing_in_flight(&error);
                 key.failed.get_or_insert(error);
             }
         }
@@ -318,10 +321,14 @@ impl<'c, 'i, 'a> Writes<'c, 'i, 'a> {
         if keys.is_empty() {
             return;
         }
-        let revoked = self.core.link.put_revoke(&keys, ReplicaType::ALL, deadline);
-        if let Err(error) = &revoked {
+        let quiet = failed.iter().all(|key| !key.restless);
+        let revoked = match quiet {
+            true => self.core.link.put_revoke_quiet(&keys, deadline),
+            false => self.core.link.put_revoke(&keys, ReplicaType::ALL, deadline),
+        };
+        let revoked = revoked.map(|_| ()).inspect_err(|error| {
             tracing::warn!(%error, "failed puts could not be revoked; the master discards them in time");
-        }
+        });
         for key in failed {
             let time_left = !self.deadline.left(now).is_zero() && revoked.is_ok();
             let places = self.list.get(key.index).map_or(0, |write| write.places);

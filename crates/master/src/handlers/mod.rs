@@ -50,6 +50,7 @@ pub(crate) fn dispatch(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outco
         Rpc::BatchQueryIp => segment::batch_query_ip(context, reply),
         Rpc::Hello => own::hello(context, reply),
         Rpc::PollQuiesce => own::poll_quiesce(context, reply),
+        Rpc::BatchPutRevokeQuiet => put::batch_put_revoke_quiet(context, reply),
         _ => unbuilt::dispatch(context, reply),
     }
 }

@@ -114,6 +114,14 @@ pub(crate) fn batch_put_revoke(context: &mut Context<'_, '_>, reply: Reply<'_>) 
     outcome
 }
 
+pub(crate) fn batch_put_revoke_quiet(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
+    let Some(args) = context.args::<call::BatchPutRevokeQuiet>() else { return reply.bad_arguments() };
+    let (caller, count) = (context.caller(args.client_id), args.keys.len());
+    each(context, count, reply, |catalog, sink| {
+        catalog.put_revoke_quiet(&caller, args.replica_type, args.keys.iter(), |_, answer| sink(answer));
+    })
+}
+
 /// Answers a batch whose elements are results without a value.
 pub(super) fn each(
     context: &mut Context<'_, '_>,

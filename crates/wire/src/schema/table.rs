@@ -349,4 +349,6 @@ rpc_table! {
         HelloArgs<'a> => ErrorOr<HelloReply<'a>>, "a node of ours says what it can do; -1012 from a master that does not care";
     PollQuiesce "PollQuiesce" Yuebing Own V0_3_9:
         PollQuiesceArgs<'a> => ErrorOr<Vec<QuiesceQuestion>>, "a node of ours confirms early frees and takes new questions";
+    BatchPutRevokeQuiet "BatchPutRevokeQuiet" Yuebing Own V0_3_9:
+        BatchPutRevokeArgs<'a> => Vec<ErrorOr<()>>, "as BatchPutRevoke, from a writer that knows that nothing of the puts is in flight: their space is free at once";
 }

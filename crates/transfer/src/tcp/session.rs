@@ -177,7 +177,14 @@ impl Session {
                 Err(_) => return Wants::Close,
             }
         }
-        if self.answers.is_empty() { Wants::Read } else { Wants::Write }
+        // When the budget ended with the last answer, nothing but this looks at what waited behind it: those bytes have
+        // left the socket, so it will not become readable for them.
+        self.parse(host);
+        match self.answers.is_empty() {
+            true if self.closing => Wants::Close,
+            true => Wants::Read,
+            false => Wants::Write,
+        }
     }
 
     /// Turns received headers into answers, up to a write that needs bytes or must wait.

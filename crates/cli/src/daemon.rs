@@ -3,6 +3,7 @@
 use std::ffi::{CStr, OsString};
 use std::process::ExitCode;
 
+use rustix::process::{Resource, getrlimit, setrlimit};
 use yb_master::CommandStyle;
 
 use crate::failure::Exit;
@@ -31,6 +32,16 @@ fn show_as(name: &CStr) {
     }
 }
 
+/// Raises the limit of open files as far as it goes without rights: the usual one, 1024, is less than what a thousand
+/// strangers' connections take, and then nobody else would get in.
+fn take_all_descriptors() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        eprintln!("the limit of open files stays as it is: {error}");
+    }
+}
+
 fn start(name: &str, arguments: Vec<OsString>, run: impl FnOnce(&[String]) -> ExitCode) -> ExitCode {
     let arguments: Result<Vec<String>, OsString> = arguments.into_iter().map(OsString::into_string).collect();
     let arguments = match arguments {
@@ -40,6 +51,7 @@ fn start(name: &str, arguments: Vec<OsString>, run: impl FnOnce(&[String]) -> Ex
             return Exit::Usage.into();
         }
     };
+    take_all_descriptors();
     match supervise::die_with_parent() {
         Ok(()) => run(&arguments),
         Err(failure) => {

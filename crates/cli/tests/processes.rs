@@ -41,7 +41,11 @@ struct Up {
 
 impl Up {
     fn start(nodes: usize) -> Up {
-        let mut child = yuebing()
+        Up::start_by(yuebing(), nodes)
+    }
+
+    fn start_by(mut command: Command, nodes: usize) -> Up {
+        let mut child = command
             .args(["up", "--json", "--memory", "128MiB", "--nodes", &nodes.to_string()])
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -162,6 +166,19 @@ fn a_pool_ends_with_its_parent_however_that_ends() {
     let up = Up::start(1);
     pidfd_send_signal(&up.own, Signal::KILL).unwrap();
     up.ended();
+}
+
+#[test]
+fn daemons_take_all_the_descriptors_they_may_have() {
+    let mut low = Command::new("sh");
+    low.args(["-c", "ulimit -Sn 150 && exec \"$@\"", "sh", env!("CARGO_BIN_EXE_yuebing")]);
+    let up = Up::start_by(low, 1);
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", up.master_pid)).unwrap();
+    let files = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
+    let files: Vec<&str> = files.split_whitespace().collect();
+    assert!(files[0] == files[1] && files[0] != "150", "{files:?}");
+    pidfd_send_signal(&up.own, Signal::TERM).unwrap();
+    assert_eq!(up.ended().0, 0);
 }
 
 #[test]

@@ -165,6 +165,7 @@ fn limits(values: &Values) -> ServerLimits {
         max_body_bytes: narrow(values, "max_request_body"),
         max_connections: whole(values, "max_connections"),
         max_unsent_bytes: whole(values, "max_unsent_bytes"),
+        max_buffered_bytes: whole(values, "max_buffered_bytes"),
         stalled_frame_timeout: millis(values, "partial_request_timeout"),
         ..ServerLimits::default()
     }

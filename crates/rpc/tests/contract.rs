@@ -320,6 +320,59 @@ fn too_many_deferred_calls_hold_the_connection_back() {
 }
 
 #[test]
+fn unfinished_requests_do_not_fill_the_memory() {
+    let limits = ServerLimits { max_buffered_bytes: 4 << 20, ..ServerLimits::default() };
+    on_each_with(limits, |harness| {
+        let start = frame(ECHO, 1, &vec![1; 2 << 20])[..(1 << 20) + 20].to_vec();
+        let mut greedy: Vec<_> = (0..8).map(|_| harness.connect()).collect();
+        let mut modest: Vec<_> = (0..8).map(|_| harness.connect()).collect();
+        for stream in &mut modest {
+            stream.write_all(&frame(ECHO, 2, b"modest")[..22]).unwrap();
+        }
+        for stream in &mut greedy {
+            // Those that are closed meanwhile do not take it.
+            let _ = stream.write_all(&start);
+        }
+        harness.until("some gave way", |c| c.closed_crowded >= 3);
+        for stream in &mut modest {
+            stream.write_all(b"dest").unwrap();
+            assert_eq!(read_reply(stream).unwrap().body, b"modest");
+        }
+        drop(greedy);
+        harness.until("the greedy are gone", |c| c.connections_closed == 8);
+        let mut alone = harness.connect();
+        alone.write_all(&frame(ECHO, 3, &vec![7; 3 << 20])).unwrap();
+        assert_eq!(read_reply(&mut alone).unwrap().body.len(), 3 << 20);
+    });
+}
+
+/// A request that comes while others of the same turn are answered, on a connection that is read later in that turn, must
+/// not be answered with the time at which the turn began: its lease would be shorter than its reader thinks.
+#[test]
+fn a_request_is_not_answered_with_a_time_before_it_was_sent() {
+    on_each_backend(|harness| {
+        let clock = yb_env::Clock::real();
+        let mut slow: Vec<_> = (0..4).map(|_| harness.connect()).collect();
+        let mut asking: Vec<_> = (0..4).map(|_| harness.connect()).collect();
+        for round in 0..10 {
+            slow.iter_mut().for_each(|stream| stream.write_all(&frame(SLOW, round, &[0; 8192])).unwrap());
+            asking.iter_mut().for_each(|stream| stream.write_all(&frame(NOW, 0, b"")).unwrap());
+            yb_env::sleep(Duration::from_millis(10));
+            let sent = clock.now();
+            asking.iter_mut().for_each(|stream| stream.write_all(&frame(NOW, 1, b"")).unwrap());
+            for stream in &mut asking {
+                assert_eq!(read_reply(stream).unwrap().sequence, 0);
+                let answer = read_reply(stream).unwrap().body;
+                let taken = yb_types::MonotonicTime(u64::from_le_bytes(answer.try_into().unwrap()));
+                let before = sent.since(taken);
+                assert!(before < Duration::from_millis(2), "round {round}: answered {before:?} before it was sent");
+            }
+            slow.iter_mut().for_each(|stream| assert_eq!(read_reply(stream).unwrap().sequence, round));
+        }
+    });
+}
+
+#[test]
 fn listeners_tell_themselves_apart() {
     on_each_backend(|harness| {
         let second = harness.server.listeners()[1].tcp().unwrap();

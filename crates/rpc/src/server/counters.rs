@@ -1,6 +1,6 @@
 //! Counters of a server. Each worker writes its own padded set; a snapshot adds them up.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
@@ -55,6 +55,8 @@ counters! {
     closed_bad_header,
     /// Closed: a body or attachment longer than the limit.
     closed_too_large,
+    /// Closed: all connections together hold too much of unfinished requests, and this one more than its share.
+    closed_crowded,
     /// Closed: no whole request within the time limit.
     closed_stalled,
     /// Closed: replies were not read within the time limit.
@@ -89,12 +91,19 @@ impl Counter {
 #[derive(Debug)]
 pub struct ServerCounters {
     sets: Box<[CounterSet]>,
+    /// Bytes of requests that are not whole yet, over all connections. Touched only while there are such.
+    pub(crate) buffered: AtomicUsize,
 }
 
 impl ServerCounters {
     /// One set per worker and one for the acceptor (the last).
     pub(crate) fn new(workers: usize) -> Self {
-        ServerCounters { sets: (0..=workers).map(|_| CounterSet::default()).collect() }
+        ServerCounters { sets: (0..=workers).map(|_| CounterSet::default()).collect(), buffered: AtomicUsize::new(0) }
+    }
+
+    /// Workers of the server, at least 1.
+    pub(crate) fn workers(&self) -> usize {
+        self.sets.len().saturating_sub(1).max(1)
     }
 
     pub(crate) fn worker(&self, index: usize) -> &CounterSet {

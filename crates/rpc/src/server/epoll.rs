@@ -234,6 +234,7 @@ impl Backend for EpollBackend {
             }
             let closed = epoll::EventFlags::ERR | epoll::EventFlags::HUP;
             if flags.intersects(epoll::EventFlags::IN) {
+                sessions.before_reading(clock);
                 self.readable(sessions, slot);
             } else if flags.intersects(closed) {
                 self.close(sessions, slot, CloseReason::Io);

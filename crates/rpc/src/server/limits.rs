@@ -13,6 +13,9 @@ pub struct ServerLimits {
     pub max_connections: usize,
     /// Bytes of replies that a peer has not read, above which its requests wait. One reply may exceed it.
     pub max_unsent_bytes: usize,
+    /// Bytes that all connections together may hold of requests that are not whole yet, and again of replies that are not
+    /// read yet. With many connections each one's share of it comes before the limits above.
+    pub max_buffered_bytes: usize,
     /// Deferred calls of one connection that may be open, above which its requests wait.
     pub max_deferred: usize,
     /// Time without a new byte after which a connection is closed that never sent a whole request or stopped inside one.
@@ -34,6 +37,7 @@ impl Default for ServerLimits {
             max_attachment_bytes: 64 << 20,
             max_connections: 16_384,
             max_unsent_bytes: 4 << 20,
+            max_buffered_bytes: 1 << 30,
             max_deferred: 1024,
             stalled_frame_timeout: Duration::from_millis(1700),
             frame_timeout: Duration::from_secs(30),

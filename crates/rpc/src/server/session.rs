@@ -24,6 +24,10 @@ const KEPT_INPUT: usize = 4096;
 
 /// Requests that a service is shown at once before they are answered.
 const FORESEEN: usize = 16;
+/// Bytes of requests that are answered (well within a millisecond) before the clock is read again.
+const ANSWERED_PER_CLOCK: usize = 4096;
+/// Unsent bytes that a connection may have however many there are.
+const LEAST_UNSENT: usize = 64 << 10;
 
 /// What a backend does with a connection after handing over bytes or room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +48,7 @@ pub(crate) enum CloseReason {
     BadMagic,
     BadHeader,
     TooLarge,
+    Crowded,
 }
 
 impl CloseReason {
@@ -61,8 +66,9 @@ struct Session {
     id: SessionId,
     tag: ListenerTag,
     peer: Option<SocketAddr>,
-    /// Bytes that are not processed yet.
+    /// Bytes that are not processed yet, and how many of them the server has counted.
     input: Vec<u8>,
+    counted: usize,
     deferred: usize,
     /// At least one whole request came.
     greeted: bool,
@@ -101,6 +107,8 @@ pub(crate) struct Sessions<S: Service> {
     watched: Vec<u32>,
     /// The time of this turn.
     now: MonotonicTime,
+    /// Bytes of requests that were answered since the clock was read.
+    answered: usize,
     served_this_turn: bool,
     /// Open connections of this worker; the acceptor counts up, closing counts down.
     load: Arc<AtomicUsize>,
@@ -128,6 +136,7 @@ impl<S: Service> Sessions<S> {
             next_generation: 0,
             watched: Vec::new(),
             now: MonotonicTime(0),
+            answered: 0,
             served_this_turn: false,
             load,
         }
@@ -144,8 +153,16 @@ impl<S: Service> Sessions<S> {
 
     /// Starts a turn.
     pub(crate) fn turn_started(&mut self, now: MonotonicTime) {
-        self.now = now;
+        (self.now, self.answered) = (now, 0);
         self.counters().turns.add(1);
+    }
+
+    /// To be called before bytes are taken from a socket in the middle of a turn. A request must not be answered with a
+    /// time before it was sent: a lease counted from then would end before its reader thinks so.
+    pub(crate) fn before_reading(&mut self, clock: &dyn Fn() -> MonotonicTime) {
+        if self.answered > ANSWERED_PER_CLOCK {
+            (self.now, self.answered) = (clock(), 0);
+        }
     }
 
     /// Ends a turn.
@@ -167,6 +184,7 @@ impl<S: Service> Sessions<S> {
             tag,
             peer,
             input: Vec::new(),
+            counted: 0,
             deferred: 0,
             greeted: false,
             ended: false,
@@ -188,6 +206,9 @@ impl<S: Service> Sessions<S> {
             self.watched.retain(|&s| s != slot);
         }
         self.load.fetch_sub(1, Ordering::Relaxed);
+        if session.counted > 0 {
+            self.counters.buffered.fetch_sub(session.counted, Ordering::Relaxed);
+        }
         let reason = session.failure.unwrap_or(reason);
         let counters = self.counters();
         counters.connections_closed.add(1);
@@ -199,6 +220,7 @@ impl<S: Service> Sessions<S> {
             CloseReason::BadMagic => counters.closed_bad_magic.add(1),
             CloseReason::BadHeader => counters.closed_bad_header.add(1),
             CloseReason::TooLarge => counters.closed_too_large.add(1),
+            CloseReason::Crowded => counters.closed_crowded.add(1),
         }
         tracing::debug!(?reason, peer = ?session.peer, "connection closed");
     }
@@ -301,8 +323,9 @@ impl<S: Service> Sessions<S> {
     /// Answers whole frames from the front of `bytes`; returns how many bytes they were.
     fn process(&mut self, session: &mut Session, bytes: &[u8], out: &mut Vec<u8>, unsent: usize) -> (usize, Step) {
         let (mut used, mut requests, mut foreseen) = (0, 0, 0usize);
+        let max_unsent = self.max_unsent();
         let step = loop {
-            if out.len() + unsent > self.limits.max_unsent_bytes || session.deferred >= self.limits.max_deferred {
+            if out.len() + unsent > max_unsent || session.deferred >= self.limits.max_deferred {
                 break Step::Held;
             }
             let rest = bytes.get(used..).unwrap_or_default();
@@ -317,6 +340,7 @@ impl<S: Service> Sessions<S> {
             foreseen = foreseen.saturating_sub(1);
             self.answer(session, self.request(session, &frame), frame.header.sequence, out);
             used += frame.len;
+            self.answered += frame.len;
             requests += 1;
         };
         if requests > 0 {
@@ -398,6 +422,7 @@ impl<S: Service> Sessions<S> {
             Step::Held if session.input.is_empty() => session.held = false,
             _ => {}
         }
+        self.count_input(session);
         let watch = !session.greeted || !session.input.is_empty();
         if watch && !session.watched {
             session.frame_started = self.now;
@@ -406,6 +431,33 @@ impl<S: Service> Sessions<S> {
             self.watched.retain(|&slot| slot != session.id.slot);
         }
         session.watched = watch;
+    }
+
+    /// Keeps the count of buffered bytes. When it is too high, connections that hold more than their share give way, so
+    /// that those with little to say are not shut out by the others.
+    fn count_input(&mut self, session: &mut Session) {
+        let waiting = session.input.len();
+        if waiting == session.counted {
+            return;
+        }
+        let buffered = &self.counters.buffered;
+        let before = buffered.fetch_add(waiting.wrapping_sub(session.counted), Ordering::Relaxed);
+        let total = before.wrapping_add(waiting.wrapping_sub(session.counted));
+        session.counted = waiting;
+        let share = self.limits.max_buffered_bytes / (self.counters.workers() * self.watched.len().max(1));
+        if total > self.limits.max_buffered_bytes && waiting > share {
+            session.failure.get_or_insert(CloseReason::Crowded);
+            session.input = Vec::new();
+            session.counted = 0;
+            buffered.fetch_sub(waiting, Ordering::Relaxed);
+        }
+    }
+
+    /// Bytes of replies that a connection may leave unread: with many connections only its share of what all may.
+    fn max_unsent(&self) -> usize {
+        let open = (self.slots.len() - self.free.len().min(self.slots.len())).max(1);
+        let share = self.limits.max_buffered_bytes / (self.counters.workers() * open);
+        self.limits.max_unsent_bytes.min(share.max(LEAST_UNSENT))
     }
 }
 

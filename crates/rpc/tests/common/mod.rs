@@ -29,6 +29,10 @@ pub const TAG: u32 = 7;
 pub const FAILED: u32 = 8;
 /// Answers with the number of requests that the service was shown ahead.
 pub const FORESEEN: u32 = 9;
+/// Takes its time.
+pub const SLOW: u32 = 10;
+/// Answers with the request's time.
+pub const NOW: u32 = 11;
 
 /// Longest wait for anything that should happen.
 pub const PATIENCE: Duration = Duration::from_secs(10);
@@ -87,6 +91,14 @@ impl Service for Toy {
             FAILED => reply.failed("no luck"),
             FORESEEN => {
                 reply.body().extend_from_slice(&self.foreseen.load(Ordering::Relaxed).to_le_bytes());
+                reply.done()
+            }
+            SLOW => {
+                yb_env::sleep(Duration::from_millis(20));
+                reply.done()
+            }
+            NOW => {
+                reply.body().extend_from_slice(&request.now.0.to_le_bytes());
                 reply.done()
             }
             _ => reply.unknown_function(),

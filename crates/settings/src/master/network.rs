@@ -54,6 +54,13 @@ pub(super) const LIMITS: &[Setting] = &[
     )
     .range(4096, 1 << 32),
     Setting::ours(
+        "max_buffered_bytes",
+        Kind::Bytes,
+        "1GiB",
+        "Bytes that all connections together may hold of unfinished requests, and again of unread replies. Those with more than their share give way.",
+    )
+    .range(1 << 20, 1 << 50),
+    Setting::ours(
         "partial_request_timeout",
         Kind::Duration,
         "1700",

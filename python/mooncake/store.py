@@ -7,6 +7,7 @@ Status calls answer 0 or a negative code; calls that move or measure bytes answe
 from __future__ import annotations
 
 import atexit
+import os
 import weakref
 from typing import Any
 
@@ -117,3 +118,11 @@ del _name, _enum
 def _close_live() -> None:
     for store in list(_live):
         store.close()
+
+
+def _forget_live() -> None:
+    for store in list(_live):
+        store._forget()
+
+
+os.register_at_fork(after_in_child=_forget_live)

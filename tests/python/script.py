@@ -100,6 +100,7 @@ def setups():
     step("setup unknown keyword", lambda: store().setup(*good, nope=1))
     step("setup empty hostname", lambda: store().setup("", *good[1:]))
     step("setup bad protocol", lambda: store().setup(*good[:4], "pigeon", *good[5:]))
+    step("setup rpc_only", lambda: store().setup(*good[:2], 0, 0, "rpc_only", *good[5:]))
     step("setup small segment", lambda: store().setup(*good[:2], 1 << 20, *good[3:]))
     step("setup engine None", lambda: store().setup(*good, None))
     dict_form = {"local_hostname": "127.0.0.1", "metadata_server": "P2PHANDSHAKE", "master_server_addr": MASTER}

@@ -22,14 +22,15 @@ pub(crate) struct SetupArguments {
 }
 
 impl SetupArguments {
-    /// For the client.
+    /// For the client. `rpc_only` is the peer's name for a client that moves no bytes; here it is one that does not need
+    /// to.
     pub(crate) fn into_config(self) -> ClientConfig {
         ClientConfig {
             local_hostname: self.local_hostname.0,
             metadata_server: self.metadata_server.0,
             global_segment_size: self.global_segment_size.0,
             local_buffer_size: self.local_buffer_size.0,
-            protocol: self.protocol.0,
+            protocol: if self.protocol.0 == "rpc_only" { "tcp".to_owned() } else { self.protocol.0 },
             device_names: self.rdma_devices.0,
             master_address: self.master_server_addr.0,
             tenant_id: self.tenant_id.0,

@@ -137,6 +137,15 @@ impl Store {
         0
     }
 
+    /// Lets the client go without ending it: in a child process made by fork its sockets and its segment are the
+    /// parent's, and its threads are not there. The store is as if never set up.
+    fn _forget(&self) {
+        // A thread of the parent may have held the lock; then nobody in the child can use the store either.
+        if let Some(mut live) = self.live.try_write() {
+            std::mem::forget(live.take());
+        }
+    }
+
     /// The last failure of any call on this store, in words; empty before the first. Not in the peer.
     fn last_error(&self) -> String {
         self.last.get()

@@ -187,7 +187,10 @@ impl Segment {
         let (host, port) = split_endpoint(&self.endpoint)
             .ok_or_else(|| self.error(TransferErrorKind::InvalidRequest, "an endpoint is host:port"))?;
         let timing = Timing { connect: settings.connect_timeout, max_length: settings.handshake_max_length };
-        let answer_by = limits.clock.now() + settings.connect_timeout + settings.handshake_timeout;
+        let now = limits.clock.now();
+        // Half of what is left at most: the other peers of the batch are asked after this one.
+        let patience = (settings.connect_timeout + settings.handshake_timeout).min(limits.deadline.since(now) / 2);
+        let answer_by = now + patience;
         let limits = &Limits { deadline: limits.deadline.min(answer_by), ..*limits };
         let own = SegmentDesc { data_version: 2, ..SegmentDesc::default() };
         let own = own.to_json(&crate::metadata::timestamp(yb_env::epoch_millis()));

@@ -219,6 +219,22 @@ fn a_stalled_peer_ends_at_the_deadline_or_at_once_when_cancelled() {
 }
 
 #[test]
+fn a_peer_that_says_nothing_leaves_time_for_the_others_of_its_batch() {
+    let (a, b) = (engine(tcp_settings()), engine(tcp_settings()));
+    let region = memory(&b, 4096);
+    fill(&region, &pattern(4096, 3));
+    // It accepts, as a stopped process does, and never answers.
+    let mute = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mute = a.open_segment(&mute.local_addr().unwrap().to_string()).unwrap();
+    let (mut lost, mut got) = (vec![0; 64], vec![0; 4096]);
+    let requests = [read(&mute, region.address(), &mut lost), read(&open(&a, &b), region.address(), &mut got)];
+    let outcome = a.transfer_sync(&requests, a.now() + Duration::from_millis(600));
+    let results = outcome.results();
+    assert!(results[0].is_err() && results[1].is_ok(), "{results:?}");
+    assert_eq!(got, pattern(4096, 3));
+}
+
+#[test]
 fn submitted_batches_run_end_and_are_forgotten() {
     let (a, b) = (engine(tcp_settings()), engine(tcp_settings()));
     let (ours, theirs) = (memory(&a, 8 << 20), memory(&b, 8 << 20));

@@ -9,6 +9,7 @@
 //! features that are not built answer 501 naming the feature.
 #![forbid(unsafe_code)]
 
+mod door;
 mod handlers;
 mod pool;
 mod query;

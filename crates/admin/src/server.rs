@@ -5,9 +5,9 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use axum::serve::ListenerExt;
 use tokio::sync::{Semaphore, watch};
 
+use crate::door::Door;
 use crate::handlers::router;
 use crate::pool::Pool;
 
@@ -79,9 +79,7 @@ impl Drop for Admin {
 
 async fn serve(listener: TcpListener, pool: Arc<dyn Pool>, limit: Arc<Semaphore>, mut stopped: watch::Receiver<bool>) {
     let listener = match tokio::net::TcpListener::from_std(listener) {
-        Ok(listener) => listener.tap_io(|socket| {
-            let _ = socket.set_nodelay(true);
-        }),
+        Ok(listener) => Door::new(listener),
         Err(error) => {
             tracing::error!(%error, "admin HTTP cannot take its listener");
             return;

@@ -131,3 +131,32 @@ fn a_taken_port_is_named() {
     let error = Admin::start(&options, Arc::new(Constants)).unwrap_err().to_string();
     assert!(error.contains("metrics_port"), "{error}");
 }
+
+#[test]
+fn silent_and_stuck_connections_are_closed_and_those_that_collect_stay() {
+    let admin = start();
+    let connect = || {
+        let socket = TcpStream::connect(admin.address()).unwrap();
+        socket.set_read_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
+        socket
+    };
+    let mut collecting = connect();
+    let mut collect = || {
+        collecting.write_all(b"GET /role HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"leader") {
+            let mut more = [0; 256];
+            let got = collecting.read(&mut more).unwrap();
+            assert!(got > 0, "closed");
+            answer.extend_from_slice(&more[..got]);
+        }
+    };
+    collect();
+    let mut silent: Vec<TcpStream> = (0..60).map(|_| connect()).collect();
+    silent.iter_mut().skip(30).for_each(|socket| socket.write_all(b"GET /met").unwrap());
+    for mut socket in silent {
+        // The end, or an answer that says why and then the end; the read gives up with an error if neither comes.
+        socket.read_to_end(&mut Vec::new()).unwrap();
+    }
+    collect();
+}

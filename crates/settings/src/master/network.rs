@@ -72,7 +72,7 @@ pub(super) const LIMITS: &[Setting] = &[
         "admin_max_connections",
         Kind::U32,
         "64",
-        "Connections of the admin HTTP server open at once; further ones wait.",
+        "Requests that the admin HTTP server works on at once; further ones wait. Connections: 1024, silent ones are closed.",
     )
     .range(1, 65536),
 ];

@@ -1,0 +1,115 @@
+//! Connections of the admin server: how many there may be, and how long one may say nothing.
+//!
+//! HTTP has no need of idle connections. One that sends no request, stops in the middle of one, or does not read its
+//! answer would otherwise hold a descriptor of the master for ever, and those are what its clients need.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum::serve::Listener;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Sleep, sleep};
+
+/// Most connections; further ones are closed at once.
+const MAX_CONNECTIONS: usize = 1024;
+/// Silence after which a connection ends that was not answered yet.
+const BEFORE_ANSWER: Duration = Duration::from_millis(1900);
+/// Silence after which any other ends: longer than the pauses of those that collect metrics.
+const AFTER_ANSWER: Duration = Duration::from_secs(75);
+
+/// A listener that counts.
+pub(crate) struct Door {
+    listener: TcpListener,
+    places: Arc<Semaphore>,
+}
+
+impl Door {
+    pub(crate) fn new(listener: TcpListener) -> Self {
+        Door { listener, places: Arc::new(Semaphore::new(MAX_CONNECTIONS)) }
+    }
+}
+
+impl Listener for Door {
+    type Io = Visitor;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Visitor, SocketAddr) {
+        loop {
+            let (stream, peer) = Listener::accept(&mut self.listener).await;
+            let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else { continue };
+            // Only latency suffers when this fails.
+            let _ = stream.set_nodelay(true);
+            let patience = Box::pin(sleep(BEFORE_ANSWER));
+            return (Visitor { stream, patience, answered: false, _place: place }, peer);
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+}
+
+/// A connection that ends when nothing moves.
+pub(crate) struct Visitor {
+    stream: TcpStream,
+    patience: Pin<Box<Sleep>>,
+    answered: bool,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Visitor {
+    /// Passes `moved` on, and turns waiting into an error when it has lasted too long.
+    fn watch<T>(&mut self, moved: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
+        if moved.is_ready() {
+            let patience = if self.answered { AFTER_ANSWER } else { BEFORE_ANSWER };
+            self.patience.set(sleep(patience));
+            return moved;
+        }
+        ready!(self.patience.as_mut().poll(context));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl AsyncRead for Visitor {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let moved = Pin::new(&mut self.stream).poll_read(context, into);
+        self.watch(moved, context)
+    }
+}
+
+impl AsyncWrite for Visitor {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.answered = true;
+        let moved = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.watch(moved, context)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.answered = true;
+        let moved = Pin::new(&mut self.stream).poll_write_vectored(context, pieces);
+        self.watch(moved, context)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}

@@ -103,6 +103,15 @@ impl Up {
     }
 }
 
+/// A failed test leaves nothing behind either; the members die with their parent.
+impl Drop for Up {
+    fn drop(&mut self) {
+        // Fails only if it has ended, which is what is wanted.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 fn handle(pid: u64) -> OwnedFd {
     let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
     pidfd_open(pid, PidfdFlags::empty()).unwrap()

@@ -33,6 +33,8 @@ impl Clients {
 
     /// Notes a sign of life. Answers whether the client is known now: beyond `max` clients it is not.
     pub fn seen(&mut self, client: ClientId, now: MonotonicTime, max: usize) -> bool {
+        // So that a master that is held up before its first check notices.
+        self.last_check.get_or_insert(now);
         if let Some(known) = self.by_id.get_mut(&client) {
             known.last_seen = known.last_seen.max(now);
             return true;

@@ -149,6 +149,14 @@ fn a_master_that_was_held_up_expires_nobody() {
 }
 
 #[test]
+fn a_master_that_was_held_up_before_its_first_check_expires_nobody() {
+    let mut pool = Pool::with_segment(MIB);
+    pool.advance(60 * SECOND);
+    pool.catalog.expire_clients(pool.now, &mut pool.effects);
+    assert!(pool.effects.is_empty());
+}
+
+#[test]
 fn memory_that_comes_back_after_expiry_rests_for_one_lease() {
     let mut pool = Pool::with_segment(MIB);
     pool.put("key", 100);

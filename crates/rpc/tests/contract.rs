@@ -346,6 +346,26 @@ fn unfinished_requests_do_not_fill_the_memory() {
     });
 }
 
+#[test]
+fn unread_replies_do_not_fill_the_memory() {
+    let limits = ServerLimits { max_buffered_bytes: 32 << 20, ..ServerLimits::default() };
+    on_each_with(limits, |harness| {
+        let mut good = harness.connect();
+        let mut greedy: Vec<_> = (0..6).map(|_| harness.connect()).collect();
+        for stream in &mut greedy {
+            stream.write_all(&frame(BIG, 1, &(30u32 << 20).to_le_bytes())).unwrap();
+        }
+        harness.until("those that do not read are closed", |c| c.closed_crowded >= 5);
+        echo(&mut good, 1, b"unaffected");
+        drop(greedy);
+        harness.until("the greedy are gone", |c| c.connections_closed == 6);
+        echo(&mut good, 2, &[5; 100_000]);
+        let mut alone = harness.connect();
+        alone.write_all(&frame(BIG, 2, &(30u32 << 20).to_le_bytes())).unwrap();
+        assert_eq!(read_reply(&mut alone).unwrap().body.len(), 30 << 20);
+    });
+}
+
 /// A request that comes while others of the same turn are answered, on a connection that is read later in that turn, must
 /// not be answered with the time at which the turn began: its lease would be shorter than its reader thinks.
 #[test]

@@ -32,6 +32,6 @@ pub(crate) trait Backend {
     /// True when some peer has not read all its replies.
     fn has_unsent(&self) -> bool;
 
-    /// Appends the slots whose peer has read nothing for `limit`.
-    fn unread(&self, now: MonotonicTime, limit: Duration, into: &mut Vec<u32>);
+    /// Shows every slot with unread replies: how many bytes, and when its peer last read.
+    fn each_unread(&self, see: &mut dyn FnMut(u32, usize, MonotonicTime));
 }

@@ -267,10 +267,10 @@ impl Backend for EpollBackend {
         self.unsent_sockets > 0
     }
 
-    fn unread(&self, now: MonotonicTime, limit: Duration, into: &mut Vec<u32>) {
+    fn each_unread(&self, see: &mut dyn FnMut(u32, usize, MonotonicTime)) {
         for (slot, socket) in self.sockets.iter().enumerate() {
-            if socket.as_ref().is_some_and(|s| s.unsent() > 0 && now.since(s.last_sent) >= limit) {
-                into.push(slot as u32);
+            if let Some(socket) = socket.as_ref().filter(|socket| socket.unsent() > 0) {
+                see(slot as u32, socket.unsent(), socket.last_sent);
             }
         }
     }

@@ -30,6 +30,10 @@ pub struct ServerLimits {
 /// How often deadlines of connections are looked at (only while some connection has one).
 pub const SWEEP_INTERVAL: Duration = Duration::from_millis(100);
 
+/// How long a peer may read nothing while all together leave more unread than `max_buffered_bytes`, and it more than its
+/// share.
+pub(crate) const CROWDED_PATIENCE: Duration = Duration::from_secs(1);
+
 impl Default for ServerLimits {
     fn default() -> Self {
         ServerLimits {

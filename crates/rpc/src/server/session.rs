@@ -26,6 +26,8 @@ const KEPT_INPUT: usize = 4096;
 const FORESEEN: usize = 16;
 /// Bytes of requests that are answered (well within a millisecond) before the clock is read again.
 const ANSWERED_PER_CLOCK: usize = 4096;
+/// A request that is answered however much is unread: its reply cannot be long.
+const SMALL_REQUEST: usize = 4096;
 /// Unsent bytes that a connection may have however many there are.
 const LEAST_UNSENT: usize = 64 << 10;
 
@@ -109,6 +111,10 @@ pub(crate) struct Sessions<S: Service> {
     now: MonotonicTime,
     /// Bytes of requests that were answered since the clock was read.
     answered: usize,
+    /// Bytes of replies written in this turn.
+    written: usize,
+    /// Bytes of replies that peers had not read at the last look.
+    pub(crate) unread: usize,
     served_this_turn: bool,
     /// Open connections of this worker; the acceptor counts up, closing counts down.
     load: Arc<AtomicUsize>,
@@ -137,6 +143,8 @@ impl<S: Service> Sessions<S> {
             watched: Vec::new(),
             now: MonotonicTime(0),
             answered: 0,
+            written: 0,
+            unread: 0,
             served_this_turn: false,
             load,
         }
@@ -153,7 +161,7 @@ impl<S: Service> Sessions<S> {
 
     /// Starts a turn.
     pub(crate) fn turn_started(&mut self, now: MonotonicTime) {
-        (self.now, self.answered) = (now, 0);
+        (self.now, self.answered, self.written) = (now, 0, 0);
         self.counters().turns.add(1);
     }
 
@@ -334,6 +342,10 @@ impl<S: Service> Sessions<S> {
                 Ok(Parsed::NeedMore { .. }) => break Step::NeedMore,
                 Err(error) => break Step::Broken(CloseReason::of(error)),
             };
+            if frame.len > SMALL_REQUEST && self.unread + self.written > self.budget() {
+                break Step::Broken(CloseReason::Crowded);
+            }
+            let length_before = out.len();
             if foreseen == 0 && rest.len() > frame.len {
                 foreseen = self.foresee(session, rest);
             }
@@ -341,6 +353,7 @@ impl<S: Service> Sessions<S> {
             self.answer(session, self.request(session, &frame), frame.header.sequence, out);
             used += frame.len;
             self.answered += frame.len;
+            self.written += out.len() - length_before;
             requests += 1;
         };
         if requests > 0 {
@@ -455,9 +468,17 @@ impl<S: Service> Sessions<S> {
 
     /// Bytes of replies that a connection may leave unread: with many connections only its share of what all may.
     fn max_unsent(&self) -> usize {
-        let open = (self.slots.len() - self.free.len().min(self.slots.len())).max(1);
-        let share = self.limits.max_buffered_bytes / (self.counters.workers() * open);
-        self.limits.max_unsent_bytes.min(share.max(LEAST_UNSENT))
+        self.limits.max_unsent_bytes.min(self.share().max(LEAST_UNSENT))
+    }
+
+    /// This worker's part of the bytes of replies that may be unread.
+    pub(crate) fn budget(&self) -> usize {
+        self.limits.max_buffered_bytes / self.counters.workers()
+    }
+
+    /// The part of one of its connections.
+    pub(crate) fn share(&self) -> usize {
+        self.budget() / self.slots.len().saturating_sub(self.free.len()).max(1)
     }
 }
 

@@ -205,10 +205,10 @@ impl Backend for UringBackend {
         self.unsent_lines > 0
     }
 
-    fn unread(&self, now: MonotonicTime, limit: Duration, into: &mut Vec<u32>) {
+    fn each_unread(&self, see: &mut dyn FnMut(u32, usize, MonotonicTime)) {
         for (slot, line) in self.lines.iter().enumerate() {
-            if line.as_ref().is_some_and(|line| line.in_flight > 0 && now.since(line.last_sent) >= limit) {
-                into.push(slot as u32);
+            if let Some(line) = line.as_ref().filter(|line| line.in_flight > 0) {
+                see(slot as u32, line.in_flight + line.pending.len(), line.last_sent);
             }
         }
     }

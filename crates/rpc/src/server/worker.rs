@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use yb_env::Clock;
-use yb_types::MonotonicTime;
 
 use super::backend::Backend;
-use super::limits::{SWEEP_INTERVAL, ServerLimits};
+use super::limits::{CROWDED_PATIENCE, SWEEP_INTERVAL, ServerLimits};
 use super::mailbox::{Letter, Mailbox};
 use super::service::Service;
 use super::session::{CloseReason, Sessions};
@@ -28,7 +27,11 @@ impl<S: Service, B: Backend> Worker<S, B> {
         let (mut letters, mut late) = (Vec::new(), Vec::new());
         let mut next_sweep = now() + SWEEP_INTERVAL;
         loop {
-            let timed = self.sessions.has_deadlines() || self.backend.has_unsent();
+            let unsent = self.backend.has_unsent();
+            if !unsent {
+                self.sessions.unread = 0;
+            }
+            let timed = self.sessions.has_deadlines() || unsent;
             match self.backend.turn(&mut self.sessions, timed.then_some(SWEEP_INTERVAL), &now) {
                 Ok(rang) if rang => self.mailbox.take(&mut letters),
                 Ok(_) => {}
@@ -73,12 +76,28 @@ impl<S: Service, B: Backend> Worker<S, B> {
     }
 
     fn sweep(&mut self, late: &mut Vec<u32>) {
-        let now: MonotonicTime = self.sessions.now();
         self.sessions.stalled(late);
         late.drain(..).for_each(|slot| self.backend.close(&mut self.sessions, slot, CloseReason::Stalled));
-        if self.backend.has_unsent() {
-            self.backend.unread(now, self.limits.unsent_timeout, late);
-            late.drain(..).for_each(|slot| self.backend.close(&mut self.sessions, slot, CloseReason::Unread));
+        self.sweep_unread(late);
+    }
+
+    /// Gives up peers that do not read: in the long run all of them, and soon those that fill the memory.
+    fn sweep_unread(&mut self, late: &mut Vec<u32>) {
+        let mut total = 0;
+        self.backend.each_unread(&mut |_, bytes, _| total += bytes);
+        self.sessions.unread = total;
+        if total == 0 {
+            return;
         }
+        let (now, patience) = (self.sessions.now(), self.limits.unsent_timeout);
+        let share = if total > self.sessions.budget() { self.sessions.share() } else { usize::MAX };
+        let mut crowding = Vec::new();
+        self.backend.each_unread(&mut |slot, bytes, since| match now.since(since) {
+            silent if silent >= patience => late.push(slot),
+            silent if bytes > share && silent >= CROWDED_PATIENCE => crowding.push(slot),
+            _ => {}
+        });
+        late.drain(..).for_each(|slot| self.backend.close(&mut self.sessions, slot, CloseReason::Unread));
+        crowding.into_iter().for_each(|slot| self.backend.close(&mut self.sessions, slot, CloseReason::Crowded));
     }
 }

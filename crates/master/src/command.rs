@@ -22,14 +22,18 @@ pub enum CommandStyle {
     Ours,
 }
 
+/// Exit code of a command of ours that was called wrongly.
+const USAGE: u8 = 2;
+
 /// Runs a master until SIGTERM or SIGINT. `arguments` are those after the command's name. Errors go to standard error
-/// in one line, with exit code 1.
+/// in one line, with exit code 1; settings that cannot be give 2, but under the peer's name 1 as there.
 pub fn run(arguments: &[String], style: CommandStyle) -> ExitCode {
     match run_inner(arguments, style) {
         Ok(code) => code,
         Err(error) => {
             eprintln!("error: {error}");
-            ExitCode::FAILURE
+            let usage = style == CommandStyle::Ours && error.is::<SettingsError>();
+            if usage { ExitCode::from(USAGE) } else { ExitCode::FAILURE }
         }
     }
 }

@@ -227,8 +227,9 @@ fn compat(text: &str, host: &str) -> Result<CompatListener, SettingsError> {
     let form =
         || illegal(name, text, "must be GENERATION:PORT or GENERATION:ADDRESS:PORT, e.g. 0.3.12:50061".to_owned());
     let (version, rest) = text.split_once(':').ok_or_else(form)?;
-    let version: WireVersion = version.parse().map_err(|_| {
-        let known: Vec<&str> = WireVersion::ALL.iter().map(|version| version.name()).collect();
+    let is_served = |version: &WireVersion| *version >= WireVersion::V0_3_10;
+    let version: WireVersion = version.parse().ok().filter(is_served).ok_or_else(|| {
+        let known: Vec<&str> = WireVersion::ALL.iter().filter(|v| is_served(v)).map(|v| v.name()).collect();
         illegal(name, text, format!("the generation must be one of {}", known.join(", ")))
     })?;
     let address = match rest.rsplit_once(':') {
@@ -249,7 +250,7 @@ mod tests {
         let parsed = compat("0.3.11:[::1]:5", "127.0.0.1").unwrap();
         assert_eq!(parsed.address, "[::1]:5".parse().unwrap());
         assert!(compat("0.3.99:1", "127.0.0.1").unwrap_err().to_string().contains("0.3.10.post2"));
-        for bad in ["0.3.12", "0.3.12:", "0.3.12:x", "0.3.12:127.0.0.1:99999"] {
+        for bad in ["0.3.9:50061", "0.3.12", "0.3.12:", "0.3.12:x", "0.3.12:127.0.0.1:99999"] {
             assert!(compat(bad, "127.0.0.1").is_err(), "{bad}");
         }
     }

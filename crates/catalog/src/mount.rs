@@ -34,13 +34,16 @@ impl Catalog {
         if !clients.seen(client, now, self.settings.clients_max) {
             return Err(MountRefusal::TooManyClients(client));
         }
-        self.add_if_missing(&mut registry, segment, client, now, effects);
+        self.add_if_missing(&mut registry, segment, client, MonotonicTime(0), now, effects);
         clients.set_good(client);
         Ok(())
     }
 
     /// Tells the segments of a client that the master did not know, or knew in part; puts the client in good standing.
     /// All or nothing.
+    ///
+    /// Such memory was in the pool before, perhaps of a master that is gone: whoever got its addresses then may still
+    /// read them under a lease, or write them. So nothing is placed in it for the length of a lease.
     ///
     /// # Errors
     /// See [`MountRefusal`]; nothing changed then.
@@ -66,8 +69,9 @@ impl Catalog {
         if !clients.seen(client, now, self.settings.clients_max) {
             return Err(MountRefusal::TooManyClients(client));
         }
+        let rests_until = now + self.settings.lease_ttl;
         for segment in segments {
-            self.add_if_missing(&mut registry, segment, client, now, effects);
+            self.add_if_missing(&mut registry, segment, client, rests_until, now, effects);
         }
         clients.set_good(client);
         Ok(())
@@ -78,6 +82,7 @@ impl Catalog {
         registry: &mut Registry,
         segment: Segment,
         client: ClientId,
+        rests_until: MonotonicTime,
         now: MonotonicTime,
         effects: &mut Effects,
     ) {
@@ -87,7 +92,7 @@ impl Catalog {
         for old in registry.overlapping(&segment) {
             self.take_away(registry, &old, UnmountCause::Replaced, now, effects);
         }
-        let quiet_until = registry.quiet_until(&segment);
+        let quiet_until = registry.quiet_until(&segment).max(rests_until);
         self.segments.add(registry, |index| MountedSegment::new(segment, client, index, quiet_until, &self.settings));
     }
 

@@ -174,6 +174,15 @@ fn memory_that_comes_back_after_expiry_rests_for_one_lease() {
 }
 
 #[test]
+fn memory_that_a_new_master_is_told_of_rests_for_one_lease() {
+    let mut pool = Pool::with(CatalogSettings::default(), &[]);
+    remount(&mut pool, vec![segment(1, "a", MIB)], 100).unwrap();
+    assert_eq!(pool.start(1, "new", 100), Err(PutRefusal::NoSpace), "readers of the old master's time may still read");
+    pool.advance(10 * SECOND);
+    assert!(pool.start(1, "new", 100).is_ok());
+}
+
+#[test]
 fn a_new_process_with_the_same_memory_replaces_the_old_one() {
     let mut pool = Pool::with_segment(MIB);
     pool.put("key", 100);

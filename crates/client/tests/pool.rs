@@ -178,8 +178,12 @@ fn a_master_that_comes_back_gets_its_segments_again() {
     pool.ours.take().unwrap().shutdown();
     assert!(matches!(client.get("before"), Err(Error::MasterUnreachable(_))));
     wait_until("the node has noticed", || node.metrics().failed_pings > 0);
-    let _again = Pool::ours(|config| config.listen = address);
-    wait_until("the node is mounted again", || client.put("after", b"2", &plain()).is_ok());
+    let _again = Pool::ours(|config| {
+        config.listen = address;
+        // For that long nothing is placed in memory that the old master may have told readers of.
+        config.catalog.lease_ttl = Duration::from_millis(300);
+    });
+    wait_until("the node is mounted again and has rested", || client.put("after", b"2", &plain()).is_ok());
     assert_eq!(client.get("after"), Ok(b"2".to_vec()));
     assert_eq!(client.get("before"), Err(Error::NotFound), "this master keeps nothing");
     assert!(node.metrics().remounts >= 1);

@@ -182,10 +182,15 @@ impl Beat {
             if self.pulse.asks {
                 self.pulse.link.hello(&self.deadline())?;
             }
+            // Mooncake's master asks for it with the first ping too.
+            let was_known = self.pulse.counters.pings.get() > 0;
+            if was_known {
+                // The master forgot to whom it gave our memory, or is another one, and will give it to others after a while.
+                self.pulse.engine.end_writes();
+            }
             self.pulse.link.remount(self.segments.clone(), &self.deadline())?;
             self.pulse.counters.remounts.add(1);
-            // Mooncake's master asks for it with the first ping too.
-            if self.pulse.counters.pings.get() > 0 {
+            if was_known {
                 tracing::info!(
                     segments = self.segments.len(),
                     "the master had lost sight of this client; mounted again"

@@ -393,6 +393,14 @@ impl Engine {
         self.0.shared.message(segment, MessageType::Probe, "{}\n", deadline)
     }
 
+    /// Ends the writes of peers over TCP that are under way here, soon after: for an owner whose memory is about to be
+    /// given to others. Peers that have it mapped cannot be stopped.
+    pub fn end_writes(&self) {
+        if let Some(serving) = &self.0.shared.serving {
+            serving.data.end_writes();
+        }
+    }
+
     /// Whether no transfer that a peer started can still write into `address..address+len`, as far as an owner can
     /// know: no TCP session is writing there or holds bytes that were not looked at, and no peer that says it is
     /// `writer` has our memory mapped (without a writer: no peer at all). TCP names no writer, so its sessions count

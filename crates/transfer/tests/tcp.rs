@@ -278,6 +278,30 @@ fn unregistering_ends_the_writes_that_are_in_the_middle() {
 }
 
 #[test]
+fn writes_under_way_are_ended_and_idle_connections_stay() {
+    let b = engine(tcp_settings());
+    let a = engine(tcp_settings());
+    let memory = memory(&b, 1 << 20);
+    let peer = open(&a, &b);
+    let mut got = [0; 8];
+    a.transfer_sync(&[read(&peer, memory.address(), &mut got)], a.now() + PATIENCE).into_result().unwrap();
+    let mut stuck = data_connection(b.endpoint().unwrap());
+    let mut header = [0_u8; 24];
+    header[..8].copy_from_slice(&(1_u64 << 20).to_le_bytes());
+    header[8..16].copy_from_slice(&memory.address().to_le_bytes());
+    header[16] = 0x81;
+    stuck.write_all(&header).unwrap();
+    stuck.write_all(&[7; 1000]).unwrap();
+    eventually("the write is open", || !b.is_quiesced(memory.address(), 1, None));
+    b.end_writes();
+    assert_eq!(stuck.read(&mut [0; 8]).unwrap_or(0), 0);
+    eventually("nothing writes", || b.is_quiesced(memory.address(), memory.len(), None));
+    assert_eq!(b.stats().data_connections, 1);
+    a.transfer_sync(&[read(&peer, memory.address(), &mut got)], a.now() + PATIENCE).into_result().unwrap();
+    assert_eq!(b.stats().data_connections, 1, "over the same connection");
+}
+
+#[test]
 fn a_write_behind_a_long_read_is_not_left_lying() {
     let b = engine(tcp_settings());
     let memory = memory(&b, 8 << 20);

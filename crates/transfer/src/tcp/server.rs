@@ -28,6 +28,7 @@ pub(crate) struct DataPort {
     connections: AtomicUsize,
     next: AtomicUsize,
     recalls: AtomicUsize,
+    writes_ended: AtomicUsize,
     stop: AtomicBool,
 }
 
@@ -46,6 +47,7 @@ impl DataPort {
             connections: AtomicUsize::new(0),
             next: AtomicUsize::new(0),
             recalls: AtomicUsize::new(0),
+            writes_ended: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
         })
     }
@@ -59,6 +61,12 @@ impl DataPort {
     /// Makes every thread close the sessions inside regions that are to be released.
     pub(crate) fn recall(&self) {
         self.recalls.fetch_add(1, Ordering::SeqCst);
+        self.wake();
+    }
+
+    /// Makes every thread close the sessions that are in the middle of a write.
+    pub(crate) fn end_writes(&self) {
+        self.writes_ended.fetch_add(1, Ordering::SeqCst);
         self.wake();
     }
 
@@ -102,6 +110,7 @@ pub(crate) struct DataThread {
     /// Whether some session may have a deadline.
     timed: bool,
     recalls_seen: usize,
+    writes_ended_seen: usize,
 }
 
 impl DataThread {
@@ -117,6 +126,7 @@ impl DataThread {
             swept,
             timed: false,
             recalls_seen: 0,
+            writes_ended_seen: 0,
         }
     }
 
@@ -213,12 +223,17 @@ impl DataThread {
         }
     }
 
-    /// Gives up sessions that stall, and those that use a region which is to be released.
+    /// Gives up sessions that stall, those that use a region which is to be released, and writes that are to end.
     fn sweep(&mut self, lane: &Lane) {
         let recalls = self.port.recalls.load(Ordering::SeqCst);
         if recalls != self.recalls_seen {
             self.recalls_seen = recalls;
             self.close_all(lane, false, |served| served.session.holds_wanted());
+        }
+        let writes_ended = self.port.writes_ended.load(Ordering::SeqCst);
+        if writes_ended != self.writes_ended_seen {
+            self.writes_ended_seen = writes_ended;
+            self.close_all(lane, false, |served| served.session.is_writing());
         }
         let now = self.shared.clock.now();
         if now.since(self.swept) < SWEEP {

@@ -140,6 +140,11 @@ impl Session {
         self.incoming.is_none() && self.answers.is_empty()
     }
 
+    /// True in the middle of a write.
+    pub(crate) fn is_writing(&self) -> bool {
+        self.incoming.is_some()
+    }
+
     /// True when it uses a region that is to be released.
     pub(crate) fn holds_wanted(&self) -> bool {
         self.incoming.as_ref().is_some_and(|incoming| incoming.pin.is_wanted_back())

@@ -443,6 +443,18 @@ fn unix_sockets_and_ipv6_are_served() {
     }
 }
 
+#[test]
+fn a_file_that_is_no_socket_is_not_replaced_by_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("precious");
+    std::fs::write(&path, b"bytes").unwrap();
+    let (sender, _tokens) = std::sync::mpsc::channel();
+    let listeners = [yb_rpc::Listener::unix(&path, yb_rpc::ListenerTag(0))];
+    let toy = std::sync::Arc::new(Toy::new(sender));
+    assert!(yb_rpc::Server::start(ServerSettings::default(), &listeners, toy).is_err());
+    assert_eq!(std::fs::read(&path).unwrap(), b"bytes");
+}
+
 /// One server per backend for all cases of the property.
 fn addresses() -> &'static [std::net::SocketAddr] {
     static SERVERS: std::sync::OnceLock<Vec<std::net::SocketAddr>> = std::sync::OnceLock::new();

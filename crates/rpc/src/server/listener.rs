@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
 
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
@@ -81,8 +82,12 @@ fn bind_unix(path: &PathBuf) -> std::io::Result<(Socket, RpcAddress)> {
     let address = SockAddr::unix(path)?;
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     if let Err(error) = socket.bind(&address) {
+        // A connect to a file that is no socket is refused like one to a dead socket. Such a file is not ours to remove,
+        // nor is a socket at which somebody answers.
+        if !std::fs::symlink_metadata(path)?.file_type().is_socket() {
+            return Err(error);
+        }
         let probe = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-        // Somebody answers, or the file is no socket: it is not ours to remove.
         if probe.connect(&address).map_or_else(|e| e.kind() != std::io::ErrorKind::ConnectionRefused, |()| true) {
             return Err(error);
         }

@@ -44,7 +44,12 @@ pub(crate) enum Leave {
     /// It was readable: free when its lease has ended.
     Readable,
     /// It was being written: free at this time, or when its writer is known to be done.
-    Unfinished(MonotonicTime),
+    Unfinished {
+        /// When nobody can write any more.
+        until: MonotonicTime,
+        /// The writer itself gave it up.
+        revoked: bool,
+    },
 }
 
 impl Catalog {
@@ -152,9 +157,9 @@ impl Catalog {
     fn give_up(&self, giving: &GivingUp<'_>, replica: &Replica, effects: &mut Effects) -> ByteLen {
         let GivingUp { table, entry, leave, now } = *giving;
         let Some(segment) = table.live(replica.segment) else { return ByteLen(0) };
-        let (until, for_writer) = match leave {
-            Leave::Readable => (entry.lease_end(), false),
-            Leave::Unfinished(until) => (until, true),
+        let (until, for_writer, revoked) = match leave {
+            Leave::Readable => (entry.lease_end(), false, false),
+            Leave::Unfinished { until, revoked } => (until, true, revoked),
         };
         if for_writer {
             self.counters.add(|c| &c.discarded, 1);
@@ -172,6 +177,7 @@ impl Catalog {
                 size: ByteLen(entry.size),
                 generation,
                 writer: entry.creator,
+                revoked,
             });
         } else {
             self.counters.add(|c| &c.lease_deferred, 1);

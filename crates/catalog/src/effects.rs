@@ -118,6 +118,8 @@ pub struct Quiesce {
     pub generation: Generation,
     /// Who may still be writing.
     pub writer: ClientId,
+    /// The writer itself gave the write up, so it will not begin another transfer. Otherwise it is only presumed gone.
+    pub revoked: bool,
 }
 
 /// Why a segment went away.

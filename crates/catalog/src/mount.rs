@@ -116,6 +116,22 @@ impl Catalog {
         Ok(())
     }
 
+    /// Lets a segment take nothing more; what it holds stays readable until it is unmounted. Repeating it is fine.
+    ///
+    /// # Errors
+    /// `SEGMENT_NOT_FOUND` when the client has no segment at all, `INVALID_PARAMS` when this one is not its own: the
+    /// peer's answers to a graceful unmount.
+    pub fn begin_to_leave(&self, id: SegmentId, client: ClientId) -> Result<(), ErrorCode> {
+        let registry = self.segments.registry();
+        let mut owned = registry.iter().filter(|segment| segment.owner() == client).peekable();
+        if owned.peek().is_none() {
+            return Err(ErrorCode::SEGMENT_NOT_FOUND);
+        }
+        let segment = owned.find(|segment| segment.info().id == id).ok_or(ErrorCode::INVALID_PARAMS)?;
+        segment.begin_to_leave();
+        Ok(())
+    }
+
     pub(crate) fn unmount_all_of(
         &self,
         client: ClientId,

@@ -190,7 +190,7 @@ impl Catalog {
         if started + self.settings.discard_timeout >= now {
             return Err(PutRefusal::Busy);
         }
-        let leave = Leave::Unfinished(started + self.settings.release_timeout);
+        let leave = Leave::Unfinished { until: started + self.settings.release_timeout, revoked: false };
         self.erase(state, slot, leave, now, batch.effects);
         Ok(())
     }
@@ -360,7 +360,7 @@ impl Catalog {
         }
         if selects_memory(which) {
             let until = until(state.slab[slot].started());
-            self.erase(&mut state, slot, Leave::Unfinished(until), caller.now, effects);
+            self.erase(&mut state, slot, Leave::Unfinished { until, revoked: true }, caller.now, effects);
         }
         Ok(())
     }

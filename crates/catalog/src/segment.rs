@@ -15,6 +15,8 @@ pub struct MountedSegment {
     owner: ClientId,
     index: u32,
     live: AtomicBool,
+    /// Readable, but nothing more is placed here.
+    leaving: AtomicBool,
     /// Nothing is placed here before this time.
     quiet_until: MonotonicTime,
     used: AtomicU64,
@@ -52,6 +54,7 @@ impl MountedSegment {
             owner,
             index,
             live: AtomicBool::new(true),
+            leaving: AtomicBool::new(false),
             quiet_until,
             used: AtomicU64::new(0),
             largest_free: AtomicU64::new(allocator.largest_free_bound().0),
@@ -72,9 +75,14 @@ impl MountedSegment {
         self.owner
     }
 
-    /// `OK`, or `UNMOUNTING` while what it held is being forgotten.
+    /// `OK`; `GRACEFULLY_UNMOUNTING` while it is read but takes nothing more; `UNMOUNTING` while what it held is being
+    /// forgotten.
     pub fn status(&self) -> SegmentStatus {
-        if self.is_live() { SegmentStatus::OK } else { SegmentStatus::UNMOUNTING }
+        match (self.is_live(), self.leaving.load(Ordering::Relaxed)) {
+            (false, _) => SegmentStatus::UNMOUNTING,
+            (true, true) => SegmentStatus::GRACEFULLY_UNMOUNTING,
+            (true, false) => SegmentStatus::OK,
+        }
     }
 
     /// Bytes in the segment.
@@ -119,7 +127,11 @@ impl MountedSegment {
             return None;
         }
         let mut space = self.space.lock();
-        let extent = if space.closed { None } else { space.allocator.allocate(size, owner) };
+        let extent = if space.closed || self.leaving.load(Ordering::Relaxed) {
+            None
+        } else {
+            space.allocator.allocate(size, owner)
+        };
         self.publish(&space);
         extent
     }
@@ -162,6 +174,12 @@ impl MountedSegment {
         let freed = deferred.confirm(allocator, offset, generation).is_some();
         self.publish(&space);
         freed
+    }
+
+    /// From here on nothing is allocated; what is there stays readable.
+    pub(crate) fn begin_to_leave(&self) {
+        let _space = self.space.lock();
+        self.leaving.store(true, Ordering::Relaxed);
     }
 
     /// From here on nothing is allocated and nothing is readable; what is allocated now is all there will be.

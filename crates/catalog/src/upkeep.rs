@@ -123,7 +123,7 @@ impl Catalog {
     fn discard(&self, state: &mut ShardState, slot: u32, now: MonotonicTime, effects: &mut Effects) {
         if self.drop_lost_replicas(state, slot, now) {
             let until = state.slab[slot].started() + self.settings.release_timeout;
-            self.erase(state, slot, Leave::Unfinished(until), now, effects);
+            self.erase(state, slot, Leave::Unfinished { until, revoked: false }, now, effects);
         }
     }
 

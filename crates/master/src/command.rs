@@ -59,7 +59,7 @@ fn run_inner(arguments: &[String], style: CommandStyle) -> Result<ExitCode, Box<
     let changed = values.changed();
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "master starts; set off their defaults: [{changed}]");
     let master = Master::start(MasterConfig::from_values(&values)?)?;
-    announce(&master, values.text("advertise_address"));
+    announce(&master);
     if let Some(signal) = signals.forever().next() {
         tracing::info!(signal, "master stops");
     }
@@ -67,7 +67,7 @@ fn run_inner(arguments: &[String], style: CommandStyle) -> Result<ExitCode, Box<
     Ok(ExitCode::SUCCESS)
 }
 
-fn announce(master: &Master, advertised: &str) {
+fn announce(master: &Master) {
     for (bound, version) in master.listeners() {
         let generation = generation_text(*version);
         tracing::info!(backend = ?master.backend(), "RPC listens on {} for {generation} clients", bound.address);
@@ -75,11 +75,7 @@ fn announce(master: &Master, advertised: &str) {
     if let Some(address) = master.admin_address() {
         tracing::info!("admin HTTP and status page: http://{address}/");
     }
-    if !advertised.is_empty() {
-        let port = master.rpc_address().port();
-        let address = if advertised.contains(':') { advertised.to_owned() } else { format!("{advertised}:{port}") };
-        tracing::info!("clients use the master address {address}");
-    }
+    tracing::info!("clients use the master address {}", master.advertised());
 }
 
 fn program(style: CommandStyle) -> &'static str {

@@ -33,9 +33,4 @@ impl GracefulUnmounts {
     pub(crate) fn cancel(&self, segment: SegmentId) {
         self.0.lock().remove(&segment);
     }
-
-    /// Whether a segment is going.
-    pub(crate) fn is_leaving(&self, segment: SegmentId) -> bool {
-        self.0.lock().contains_key(&segment)
-    }
 }

@@ -49,6 +49,7 @@ pub struct Master {
     admin: Option<Admin>,
     janitor: Option<JoinHandle<()>>,
     listeners: Vec<(BoundListener, WireVersion)>,
+    advertise: Option<String>,
 }
 
 impl Master {
@@ -60,7 +61,8 @@ impl Master {
         let (listeners, versions): (Vec<_>, Vec<_>) = config.listeners().into_iter().unzip();
         let shared = Arc::new(shared(&config, &versions)?);
         // From here on a drop of the half-built master stops what runs.
-        let mut master = Master { shared, server: None, admin: None, janitor: None, listeners: Vec::new() };
+        let advertise = config.advertise.clone();
+        let mut master = Master { shared, server: None, admin: None, janitor: None, listeners: Vec::new(), advertise };
         let settings = ServerSettings {
             workers: config.workers,
             backend: config.backend,
@@ -89,6 +91,16 @@ impl Master {
     pub fn rpc_address(&self) -> SocketAddr {
         let main = self.listeners.first().and_then(|(bound, _)| bound.tcp());
         main.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)))
+    }
+
+    /// What clients are to be told: `advertise_address` with the port added if it has none, else the listen address.
+    pub fn advertised(&self) -> String {
+        let listen = self.rpc_address();
+        match &self.advertise {
+            Some(host) if has_port(host) => host.clone(),
+            Some(host) => format!("{host}:{}", listen.port()),
+            None => listen.to_string(),
+        }
     }
 
     /// All RPC listeners with the generation of the wire that each speaks (0.3.14 stands for 0.3.13 too).
@@ -127,6 +139,11 @@ impl Drop for Master {
             tracing::error!("the janitor panicked");
         }
     }
+}
+
+/// True for `host:port` and `[v6]:port`, false for `host`, `[v6]`.
+fn has_port(address: &str) -> bool {
+    address.rsplit_once(':').is_some_and(|(host, port)| !host.ends_with(':') && port.parse::<u16>().is_ok())
 }
 
 fn shared(config: &MasterConfig, versions: &[WireVersion]) -> Result<Shared, MasterError> {

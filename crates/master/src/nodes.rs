@@ -43,12 +43,13 @@ impl Nodes {
         self.0.lock().remove(&client);
     }
 
-    /// Keeps the questions whose owner can answer; says how many.
+    /// Keeps the questions that their owner can answer; says how many.
     pub(crate) fn ask(&self, questions: impl Iterator<Item = Quiesce>) -> u64 {
         let mut nodes = self.0.lock();
         let mut kept = 0;
         for question in questions {
-            let Some(node) = nodes.get_mut(&question.owner) else { continue };
+            // A writer that is only presumed gone may still begin a transfer; no node can rule that out, time does.
+            let Some(node) = nodes.get_mut(&question.owner).filter(|_| question.revoked) else { continue };
             if node.capabilities & CAPABILITY_QUIESCE == 0 {
                 continue;
             }

@@ -9,7 +9,7 @@ use yb_metrics::TextWriter;
 use yb_rpc::CounterSnapshot;
 use yb_types::{ByteLen, ClientId, ErrorCode, ReplicaDescriptor, SegmentStatus};
 
-use crate::handlers::{descriptor, find_status};
+use crate::handlers::descriptor;
 use crate::shared::Shared;
 
 pub(crate) struct MasterPool(pub(crate) Arc<Shared>);
@@ -54,13 +54,11 @@ impl Pool for MasterPool {
     }
 
     fn segments(&self) -> Vec<SegmentRow> {
-        let shared = &self.0;
-        let segments = shared.catalog.segments();
+        let segments = self.0.catalog.segments();
         let rows = segments.iter().map(|segment| SegmentRow {
             segment: segment.info().clone(),
             client: segment.owner(),
-            status: find_status(shared, |other| other.info().id == segment.info().id)
-                .unwrap_or(SegmentStatus::UNMOUNTING),
+            status: segment.status(),
             used: segment.used().0,
         });
         rows.collect()
@@ -135,7 +133,8 @@ fn write_gauges(out: &mut TextWriter, shared: &Shared, stats: &Stats) {
 /// Use and size by segment name: names need not be unique, samples must be.
 fn write_segments(out: &mut TextWriter, shared: &Shared) {
     let mut by_name: std::collections::BTreeMap<String, (u64, u64)> = std::collections::BTreeMap::new();
-    for segment in shared.catalog.segments().iter().filter(|segment| segment.status() == SegmentStatus::OK) {
+    let segments = shared.catalog.segments();
+    for segment in segments.iter().filter(|segment| segment.status() != SegmentStatus::UNMOUNTING) {
         let sums = by_name.entry(segment.info().name.clone()).or_default();
         sums.0 += segment.used().0;
         sums.1 += segment.capacity().0;

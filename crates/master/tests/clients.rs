@@ -69,6 +69,7 @@ fn a_graceful_unmount_reads_on_until_its_deadline() {
     assert_eq!(unmount(caller.id, 60_000), Ok(()));
     assert_eq!(status(&caller, segment.id), Ok(SegmentStatus::GRACEFULLY_UNMOUNTING));
     assert!(caller.get(b"k").is_ok());
+    assert_eq!(caller.put_start(b"more", 1), Err(ErrorCode::NO_AVAILABLE_HANDLE), "nothing is placed there any more");
     assert_eq!(unmount(caller.id, 1), Ok(()), "an earlier deadline wins");
     eventually("the segment is gone", || status(&caller, segment.id).is_err());
 }
@@ -138,4 +139,28 @@ fn space_of_a_revoked_put_comes_free_on_the_word_of_its_node() {
     assert_eq!(poll(&node, &[confirmation, confirmation]), Ok(vec![]));
     assert_eq!(rig.metric("master_put_start_discarded_staging_size"), 0);
     assert_eq!(rig.metric("yuebing_quiesced_total"), 1);
+}
+
+#[test]
+fn nobody_is_asked_about_a_writer_that_may_still_write() {
+    let rig = Rig::with(|config| config.catalog.discard_timeout = Duration::from_millis(1));
+    let node = rig.caller();
+    hello(&node, yb_master::CAPABILITY_QUIESCE);
+    node.give_memory(1 << 20);
+    rig.caller().put_start(b"k", 1000).unwrap();
+    let other = rig.caller();
+    eventually("the key is taken over", || other.put_start(b"k", 1000).is_ok());
+    assert_eq!(rig.metric("master_put_start_discard_cnt"), 1);
+    let args = PollQuiesceArgs { client_id: node.id, confirmed: List::default(), limit: 10 };
+    node.call::<call::PollQuiesce, _>(&args, |reply| assert_eq!(reply, Ok(vec![])));
+}
+
+#[test]
+fn the_advertised_address_is_another_than_the_listen_address() {
+    for (given, shown) in [("pool.example", "pool.example:PORT"), ("10.0.0.1:7", "10.0.0.1:7"), ("[::1]", "[::1]:PORT")]
+    {
+        let rig = Rig::with(|config| config.advertise = Some(given.to_owned()));
+        let port = rig.master.rpc_address().port().to_string();
+        assert_eq!(rig.master.advertised(), shown.replace("PORT", &port));
+    }
 }

@@ -9,7 +9,6 @@ mod session;
 mod unbuilt;
 
 pub(crate) use lookup::descriptor;
-pub(crate) use segment::find_status;
 
 use yb_rpc::{Outcome, Reply};
 use yb_wire::Rpc;

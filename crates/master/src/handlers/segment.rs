@@ -158,14 +158,7 @@ pub(crate) fn unmount(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcom
 
 pub(crate) fn graceful_unmount(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
     context.typed::<call::GracefulUnmountSegment>(reply, |context, args| {
-        let segments = context.shared.catalog.segments();
-        let mut owned = segments.iter().filter(|segment| segment.owner() == args.client_id).peekable();
-        if owned.peek().is_none() {
-            return Err(ErrorCode::SEGMENT_NOT_FOUND);
-        }
-        if !owned.any(|segment| segment.info().id == args.segment_id) {
-            return Err(ErrorCode::INVALID_PARAMS);
-        }
+        context.shared.catalog.begin_to_leave(args.segment_id, args.client_id)?;
         let deadline = context.now() + Duration::from_millis(args.grace_period_ms);
         context.shared.graceful.schedule(args.segment_id, args.client_id, deadline);
         context.shared.janitor.wake();
@@ -173,21 +166,14 @@ pub(crate) fn graceful_unmount(context: &mut Context<'_, '_>, reply: Reply<'_>) 
     })
 }
 
-fn status(shared: &Shared, segment: &yb_catalog::MountedSegment) -> SegmentStatus {
-    match segment.status() {
-        SegmentStatus::OK if shared.graceful.is_leaving(segment.info().id) => SegmentStatus::GRACEFULLY_UNMOUNTING,
-        other => other,
-    }
-}
-
-/// Status of a segment as everybody is told, by whatever picks it.
-pub(crate) fn find_status(
+/// Status of the first mounted segment that is wanted.
+fn find_status(
     shared: &Shared,
     wanted: impl Fn(&yb_catalog::MountedSegment) -> bool,
 ) -> Result<SegmentStatus, ErrorCode> {
     let segments = shared.catalog.segments();
-    let found = segments.iter().find(|segment| segment.status() == SegmentStatus::OK && wanted(segment));
-    found.map(|segment| status(shared, segment)).ok_or(ErrorCode::SEGMENT_NOT_FOUND)
+    let found = segments.iter().find(|segment| segment.status() != SegmentStatus::UNMOUNTING && wanted(segment));
+    found.map(|segment| segment.status()).ok_or(ErrorCode::SEGMENT_NOT_FOUND)
 }
 
 pub(crate) fn query_status(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {

@@ -78,7 +78,7 @@ fn frames_split_into_single_bytes_are_whole_again() {
 
 #[test]
 fn large_bodies_pass_both_ways() {
-    on_each_backend(|harness| {
+    on_each_with(ServerLimits::default(), |harness| {
         let mut stream = harness.connect();
         let body: Vec<u8> = (0..3_000_000u32).map(|n| (n % 251) as u8).collect();
         let mut writer = stream.try_clone().unwrap();

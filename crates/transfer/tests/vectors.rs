@@ -29,7 +29,9 @@ fn ask(address: &str, request: &[u8]) -> Vec<u8> {
 
 fn sorted(json: &[u8]) -> Vec<String> {
     let Value::Object(map) = serde_json::from_slice(json).unwrap() else { panic!("not an object") };
-    map.keys().cloned().collect()
+    let mut keys: Vec<String> = map.keys().cloned().collect();
+    keys.sort();
+    keys
 }
 
 #[test]

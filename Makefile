@@ -17,7 +17,7 @@ demo: build ## an embedded pool stores and serves a trace, every byte checked (T
 test: lint-licences test-rust test-python test-peer ## all tests, and the proofs with Mooncake's own wheels
 
 test-rust: ## unit, property, vector and process tests
-	$(CARGO) test --workspace --locked --no-fail-fast
+	peers=$$($(PYTHON) tests/peer/venvs.py) && YB_PEER_VENVS=$$peers $(CARGO) test --workspace --locked --no-fail-fast
 
 test-python: wheel ## the mooncake package
 	scripts/test_python.sh tests/python

@@ -158,3 +158,20 @@ def _undefined_driver_symbols(binary: Path) -> set[str]:
     except OSError as error:
         raise PeerMissing("nm is missing (apt-get install binutils)") from error
     return set(re.findall(r"\bU (cu[A-Z]\w*)", answer.stdout))
+
+
+def main() -> int:
+    """Makes sure of the version that the Rust tests run against and prints the folder of the environments for
+    `YB_PEER_VENVS`. Prints nothing, and one line to standard error, where this machine cannot have it; with `CI=true` that
+    is a failure."""
+    try:
+        installation = peer("0.3.13.post1")
+    except PeerMissing as missing:
+        print(f"tests with the peer's wheel are skipped: {missing}", file=sys.stderr)
+        return 1 if os.environ.get("CI") == "true" else 0
+    print(installation.python.parents[2])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -53,18 +53,13 @@ mod tests {
     fn work_costs_time_and_memory_is_seen() {
         let me = ServerProcess(std::process::id());
         let before = me.usage().unwrap();
-        let mut memory = vec![0u8; 32 << 20];
-        let mut sum = 0u64;
-        for round in 0..20u8 {
-            for byte in &mut memory {
-                *byte = byte.wrapping_add(round);
-                sum += u64::from(*byte);
-            }
-        }
-        std::hint::black_box(sum);
+        // Far more than the other tests of this process can give back meanwhile.
+        let memory = vec![1u8; 256 << 20];
+        let sum: u64 = memory[..8 << 20].iter().copied().map(u64::from).sum();
+        std::hint::black_box((&memory, sum));
         let after = me.usage().unwrap();
         assert!(after.cpu > before.cpu, "{before:?} {after:?}");
-        assert!(after.resident_bytes > before.resident_bytes + (16 << 20), "{before:?} {after:?}");
+        assert!(after.resident_bytes > before.resident_bytes + (128 << 20), "{before:?} {after:?}");
         drop(memory);
     }
 

@@ -1,12 +1,14 @@
 //! The command line of `yuebing`.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
 use yb_bench::rpc::Operation;
 use yb_replay::Speed;
 
+use crate::failure::{Failure, Outcome};
 use crate::size::Size;
 
 /// A KV-cache pool for LLM serving, wire compatible with Mooncake.
@@ -110,31 +112,40 @@ impl MasterAddress {
     }
 
     /// The address asked for, else that of the configuration file, else the default.
-    pub fn address(&self) -> String {
-        self.given().or_else(from_config_file).unwrap_or_else(|| "127.0.0.1:50051".to_owned())
+    ///
+    /// # Errors
+    /// If the environment names a configuration file that cannot be read: a command must not go to another pool then.
+    pub fn address(&self) -> Outcome<String> {
+        if let Some(address) = self.given() {
+            return Ok(address);
+        }
+        let path = std::env::var_os("MOONCAKE_CONFIG_PATH").filter(|path| !path.is_empty());
+        let named = path.map(|path| from_config_file(Path::new(&path))).transpose()?.flatten();
+        Ok(named.unwrap_or_else(|| "127.0.0.1:50051".to_owned()))
     }
 }
 
 impl AdminAddress {
     /// The address asked for, else the default port on the master's host.
-    pub fn address(&self) -> String {
-        let given = self.admin.clone().filter(|text| !text.is_empty());
-        given
-            .map(|text| text.strip_prefix("http://").map_or(text.clone(), |t| t.trim_end_matches('/').to_owned()))
-            .unwrap_or_else(|| {
-                let master = self.master.address();
-                let host = master.rsplit_once(':').map_or(master.as_str(), |(host, _)| host);
-                format!("{host}:9003")
-            })
+    ///
+    /// # Errors
+    /// As [`MasterAddress::address`].
+    pub fn address(&self) -> Outcome<String> {
+        if let Some(text) = self.admin.as_deref().filter(|text| !text.is_empty()) {
+            return Ok(text.strip_prefix("http://").map_or(text, |t| t.trim_end_matches('/')).to_owned());
+        }
+        let master = self.master.address()?;
+        let host = master.rsplit_once(':').map_or(master.as_str(), |(host, _)| host);
+        Ok(format!("{host}:9003"))
     }
 }
 
-/// Mooncake's clients read their master from the same file.
-fn from_config_file() -> Option<String> {
-    let path = std::env::var_os("MOONCAKE_CONFIG_PATH")?;
-    let text = std::fs::read(path).ok()?;
-    let json: serde_json::Value = serde_json::from_slice(&text).ok()?;
-    json.get("master_server_address")?.as_str().map(str::to_owned)
+/// Mooncake's clients read their master from the same file. `None`: the file names none.
+fn from_config_file(path: &Path) -> Outcome<Option<String>> {
+    let wrong = |reason: &dyn Display| Failure::usage(format!("MOONCAKE_CONFIG_PATH={}: {reason}", path.display()));
+    let text = std::fs::read(path).map_err(|e| wrong(&e))?;
+    let json: serde_json::Value = serde_json::from_slice(&text).map_err(|e| wrong(&e))?;
+    Ok(json.get("master_server_address").and_then(|address| address.as_str()).map(str::to_owned))
 }
 
 /// `status`
@@ -155,7 +166,7 @@ pub struct PutArgs {
     pub key: OsString,
     /// File to store, - for standard input
     pub file: PathBuf,
-    /// Copies on different nodes
+    /// Copies on different nodes, fewer if not so many have room
     #[arg(long, default_value_t = 1)]
     pub replicas: u64,
     /// Where the pool is
@@ -419,6 +430,7 @@ fn node_count(text: &str) -> Result<usize, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::failure::Exit;
     use clap::CommandFactory;
 
     #[test]
@@ -440,8 +452,21 @@ mod tests {
             other => panic!("{other:?}"),
         };
         let both = parse(&["yuebing", "status", "--master", "h:1", "--admin", "http://g:2/"]);
-        assert_eq!((both.master.address().as_str(), both.address().as_str()), ("h:1", "g:2"));
-        assert_eq!(parse(&["yuebing", "status", "--master", "h:1", "--admin", ""]).address(), "h:9003");
+        assert_eq!((both.master.address().unwrap(), both.address().unwrap()), ("h:1".to_owned(), "g:2".to_owned()));
+        assert_eq!(parse(&["yuebing", "status", "--master", "h:1", "--admin", ""]).address().unwrap(), "h:9003");
         assert!(Yuebing::try_parse_from(["yuebing", "up", "--nodes", "0"]).is_err());
+    }
+
+    #[test]
+    fn a_configuration_file_is_read_or_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("mooncake.json");
+        assert_eq!(from_config_file(&path).unwrap_err().exit, Exit::Usage);
+        std::fs::write(&path, "{").unwrap();
+        assert_eq!(from_config_file(&path).unwrap_err().exit, Exit::Usage);
+        std::fs::write(&path, r#"{"protocol": "tcp"}"#).unwrap();
+        assert_eq!(from_config_file(&path).unwrap(), None);
+        std::fs::write(&path, r#"{"master_server_address": "h:1"}"#).unwrap();
+        assert_eq!(from_config_file(&path).unwrap().as_deref(), Some("h:1"));
     }
 }

@@ -10,7 +10,7 @@ use crate::failure::{Exit, Failure, Outcome};
 /// # Errors
 /// [`Exit::Unreachable`] if no master answers there.
 pub fn connect(master: &MasterAddress) -> Outcome<Client> {
-    connect_to(&master.address())
+    connect_to(&master.address()?)
 }
 
 /// The same for an address that is known.

@@ -106,7 +106,7 @@ pub struct TransferFailure {
 
 /// A master that did not answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the master at {address} did not answer {rpc} within {elapsed:?}: {reason}")]
+#[error("no answer from the master at {address} to {rpc} after {elapsed:.1?}: {reason}")]
 pub struct MasterFailure {
     /// Address of the master.
     pub address: String,

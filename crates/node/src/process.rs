@@ -20,11 +20,11 @@ pub fn run(program: &str, arguments: &[String]) -> ExitCode {
     let environment = |name: &str| std::env::var(name).ok();
     let values = match parse_arguments(&NODE, arguments, &environment) {
         Ok(Arguments::Help(style)) => {
-            println!("{program}: lends memory to the pool\n\n{}", help_plain(&NODE, &style));
+            print(&format!("{program}: lends memory to the pool\n\n{}\n", help_plain(&NODE, &style)));
             return ExitCode::SUCCESS;
         }
         Ok(Arguments::Version) => {
-            println!("{program} {}", env!("CARGO_PKG_VERSION"));
+            print(&format!("{program} {}\n", env!("CARGO_PKG_VERSION")));
             return ExitCode::SUCCESS;
         }
         Ok(Arguments::Run(given)) => NODE.resolve(given, &environment),
@@ -37,6 +37,11 @@ pub fn run(program: &str, arguments: &[String]) -> ExitCode {
             ExitCode::from(USAGE)
         }
     }
+}
+
+/// Writes to standard output; a reader that left early (`| head`) is no error.
+fn print(text: &str) {
+    let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
 fn serve(program: &str, values: &Values) -> ExitCode {

@@ -39,7 +39,7 @@ fn run_rpc(args: &BenchRpcArgs) -> Outcome {
         key_bytes: args.key_bytes,
         core: args.core,
         server_pid: args.server_pid,
-        ..RpcBench::new(resolve(&args.master.address())?, operation)
+        ..RpcBench::new(resolve(&args.master.address()?)?, operation)
     };
     let report = rpc::run(&bench).map_err(|error| {
         let exit = match error {
@@ -60,7 +60,7 @@ fn resolve(address: &str) -> Outcome<SocketAddr> {
 fn run_store(args: &BenchStoreArgs) -> Outcome {
     let too_large = |_| Failure::usage("--size is too large");
     let load = StoreLoad {
-        master: args.master.address(),
+        master: args.master.address()?,
         clients: args.clients,
         value_bytes: usize::try_from(args.size.0).map_err(too_large)?,
         batch: args.batch,

@@ -125,7 +125,7 @@ pub fn ls(args: &LsArgs) -> Outcome {
     let pattern = args.regex.as_deref().map(Regex::new).transpose();
     let pattern = pattern.map_err(|e| Failure::usage(format!("--regex: {e}")))?;
     let prefix = args.prefix.as_deref().map(OsStr::as_bytes).unwrap_or_default();
-    let mut keys = admin::keys(&args.admin.address())?;
+    let mut keys = admin::keys(&args.admin.address()?)?;
     keys.retain(|key| key.starts_with(prefix) && pattern.as_ref().is_none_or(|p| p.is_match(key)));
     keys.sort_unstable();
     if args.json {

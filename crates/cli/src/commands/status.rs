@@ -8,7 +8,7 @@ use crate::size::bytes;
 
 /// Asks the admin port and prints.
 pub fn run(args: &StatusArgs) -> Outcome {
-    let status = admin::status(&args.admin.address())?;
+    let status = admin::status(&args.admin.address()?)?;
     if args.json {
         return output::json(&status);
     }

@@ -68,7 +68,7 @@ fn banner(up: &Up<'_>) -> String {
          \x20 store.put(\"hello\", b\"world\"); print(store.get(\"hello\"))\n\
          \nShell:\n\
          \x20 export MOONCAKE_MASTER={} YUEBING_ADMIN={}\n\
-         \x20 yuebing put hello README.md; yuebing status\n\
+         \x20 yuebing put readme README.md; yuebing status\n\
          \nCtrl-C ends the pool.",
         output::pairs(&rows),
         up.master,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -57,7 +58,10 @@ def http_get(port: int, path: str) -> str:
 
 
 class Process:
-    """A program of the test with its output in `target/peer/logs/<name>-<pid of the test>.log`."""
+    """A program of the test with its output in `target/peer/logs/<name>-<pid of the test>.log`.
+
+    It leads a process group of its own: the launchers of some versions of the peer start the real program as a child,
+    which must end with them."""
 
     def __init__(self, name: str, command: list[str], env: dict[str, str], *, argv0: str | None = None, pipe: bool = False):
         logs = WORK / "logs"
@@ -68,7 +72,12 @@ class Process:
         with self.log.open("wb") as sink:
             pipes.setdefault("stdout", sink)
             self.child = subprocess.Popen(
-                [argv0 or command[0], *command[1:]], executable=command[0], env=env, stderr=sink, **pipes
+                [argv0 or command[0], *command[1:]],
+                executable=command[0],
+                env=env,
+                stderr=sink,
+                process_group=0,
+                **pipes,
             )
 
     def running(self) -> bool:
@@ -85,18 +94,23 @@ class Process:
         return self.log.read_text(errors="replace")[-3000:]
 
     def kill(self) -> None:
-        """Ends the process at once."""
-        self.child.kill()
+        """Ends the process, and what it started, at once."""
+        self._signal(signal.SIGKILL)
         self.child.wait(STOP_SECONDS)
 
     def stop(self) -> None:
         """Asks the process to end; after the deadline ends it."""
         if self.running():
-            self.child.send_signal(signal.SIGTERM)
+            self._signal(signal.SIGTERM)
         try:
             self.child.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
-            self.kill()
+            pass
+        self.kill()
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.child.pid, number)
 
 
 class Driver(Process):

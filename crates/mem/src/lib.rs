@@ -14,6 +14,7 @@
 //! received, and torn bytes are the worst that a race can give. Leases and generations above this crate keep races away.
 
 mod copy;
+mod file;
 mod handover;
 mod mapping;
 mod registry;
@@ -22,6 +23,7 @@ mod span;
 mod stream;
 
 pub use copy::{CopyHint, STREAMING_FROM, copy};
+pub use file::{read_at, write_at};
 pub use handover::{Credentials, peer_credentials, recv_with_fds, send_with_fds};
 pub use mapping::{ControlPage, MapError, Mapping, PeerView};
 pub use registry::{

@@ -1,15 +1,18 @@
 //! io_uring for servers of many sockets: one `io_uring_enter` a turn, multishot receives into provided buffers, sends
-//! that own their bytes. The only crate beside `yb-mem` where the kernel is handed raw memory.
+//! that own their bytes; and [`DiskRing`] for files. The only crate beside `yb-mem` where the kernel is handed raw memory.
 //!
 //! Invariants that make the face safe:
+//! - [`DiskRing::drive`] does not return, nor unwind, while the kernel may touch a span that it was given;
 //! - the kernel writes only into buffers of the [`Reactor`]'s own pool that are in its ring, and a buffer is out of the ring
 //!   from its [`Received`](Completion::Received) until [`Reactor::recycle`];
 //! - the kernel reads only from vectors that the reactor owns until their completion;
 //! - a descriptor stays open until the last operation on it has completed; so does the reactor when it is dropped.
 
+mod disk;
 mod pool;
 mod reactor;
 
+pub use disk::{DiskOp, DiskRing, DiskWork, Way};
 pub use pool::Buffer;
 pub use reactor::{Completion, Reactor, ReactorSettings};
 

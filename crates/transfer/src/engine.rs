@@ -432,12 +432,11 @@ impl Shared {
         let Some(serving) = &self.serving else { return SegmentDesc::default() };
         let published = self.registry.regions().into_iter().filter(|region| region.access == Access::Remote);
         SegmentDesc {
-            name: serving.endpoint.to_string(),
-            buffers: published.map(|region| BufferDesc { address: region.address, len: region.len }).collect(),
+            buffers: published.map(|region| BufferDesc::new(region.address, region.len)).collect(),
             data_host: Some(serving.host.clone()),
             data_port: serving.data_port,
-            data_version: 2,
             shm: serving.shm.as_ref().map(|shm| shm.desc.clone()),
+            ..SegmentDesc::tcp(serving.endpoint.to_string())
         }
     }
 

@@ -34,6 +34,7 @@ pub use batch::{BatchError, BatchId, BatchStatus};
 pub use engine::{Engine, EngineBuilder};
 pub use error::{TransferError, TransferErrorKind};
 pub use handshake::reply::Notification;
+pub use metadata::{BufferDesc, CxlDesc, DescError, DeviceDesc, FileDesc, Protocol, SegmentDesc, ShmDesc};
 pub use request::{BatchOutcome, Opcode, Request};
 pub use segment::SegmentHandle;
 pub use serving::StartError;

@@ -192,7 +192,7 @@ impl Segment {
         let patience = (settings.connect_timeout + settings.handshake_timeout).min(limits.deadline.since(now) / 2);
         let answer_by = now + patience;
         let limits = &Limits { deadline: limits.deadline.min(answer_by), ..*limits };
-        let own = SegmentDesc { data_version: 2, ..SegmentDesc::default() };
+        let own = SegmentDesc::tcp("");
         let own = own.to_json(&crate::metadata::timestamp(yb_env::epoch_millis()));
         let reply = exchange(host, port, MessageType::Metadata, &own, timing, limits).map_err(|error| {
             let kind = match error.kind() {

@@ -41,12 +41,9 @@ impl<'a> Mover<'a> {
             Err(error) => return self.failed.push((owner, error)),
         };
         for piece in pieces {
-            self.requests.push(Request {
-                op: self.op,
-                local: LocalBuffer::span_of(piece.span),
-                segment: segment.clone(),
-                remote: SegmentAddress(remote.buffer_address.wrapping_add(piece.offset)),
-            });
+            let address = SegmentAddress(remote.buffer_address.wrapping_add(piece.offset));
+            let local = LocalBuffer::span_of(piece.span);
+            self.requests.push(Request::new(self.op, local, segment.clone(), address));
             self.owners.push(owner);
         }
     }

@@ -27,7 +27,7 @@ pub use file::{read_at, write_at};
 pub use handover::{Credentials, peer_credentials, recv_with_fds, send_with_fds};
 pub use mapping::{ControlPage, MapError, Mapping, PeerView};
 pub use registry::{
-    Access, ForeignMemory, LocalBuffer, RegionInfo, RegionPin, Registry, RegistryError, ShareableRegion,
+    Access, ForeignMemory, LocalBuffer, Location, RegionInfo, RegionPin, Registry, RegistryError, ShareableRegion,
 };
 pub use segment::{HugePages, MemorySegment, POPULATE_PART, SegmentOptions};
 pub use span::{Span, SpanError};

@@ -71,6 +71,16 @@ pub enum RegistryError {
         /// Bytes.
         len: u64,
     },
+    /// A device or a transport cannot use the memory. Nothing is registered.
+    #[error("{address:#x}+{len} cannot be registered: {reason}")]
+    Refused {
+        /// First address.
+        address: u64,
+        /// Bytes.
+        len: u64,
+        /// Who refused, and why.
+        reason: String,
+    },
     /// Transfers still use the region. It takes no new ones; ask again.
     #[error("region {address:#x} is still used by {users} transfers; unregister it again later")]
     Busy {
@@ -88,6 +98,7 @@ impl RegistryError {
             RegistryError::NotARange { .. } => -1,
             RegistryError::Overlap { .. } => -7,
             RegistryError::NotRegistered { .. } => -3,
+            RegistryError::Refused { .. } => -202,
             RegistryError::Busy { .. } => -4,
         }
     }
@@ -101,18 +112,53 @@ enum Backing {
 
 #[derive(Debug)]
 struct Region {
-    address: u64,
-    len: u64,
-    access: Access,
+    info: RegionInfo,
     backing: Backing,
+    /// Set when everybody who has to know of the region does.
+    published: AtomicBool,
     closed: AtomicBool,
     users: AtomicUsize,
     idle: Mutex<()>,
     became_idle: Condvar,
 }
 
-/// What is known of a region, for publication.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Where memory lives, as text: `cpu:0` is a NUMA node, `cuda:1` a device, `*` is not known.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Location(Arc<str>);
+
+impl Location {
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// True when nothing is known.
+    pub fn is_unknown(&self) -> bool {
+        &*self.0 == "*"
+    }
+}
+
+impl Default for Location {
+    fn default() -> Self {
+        Location("*".into())
+    }
+}
+
+impl From<&str> for Location {
+    fn from(text: &str) -> Self {
+        if text.is_empty() { Location::default() } else { Location(text.into()) }
+    }
+}
+
+impl std::fmt::Display for Location {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What is known of a region, for publication. Only a [`Registry`] makes one, so its range was declared to be memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RegionInfo {
     /// First address in this process.
     pub address: u64,
@@ -120,6 +166,14 @@ pub struct RegionInfo {
     pub len: u64,
     /// Who may name its addresses.
     pub access: Access,
+    /// Where the memory lives.
+    pub location: Location,
+}
+
+impl RegionInfo {
+    fn end(&self) -> u64 {
+        self.address + self.len
+    }
 }
 
 /// A region that a peer on this host can map.
@@ -149,8 +203,9 @@ impl Registry {
     /// # Errors
     /// [`RegistryError::Overlap`] when it is registered already.
     pub fn add_segment(&self, segment: Arc<MemorySegment>, access: Access) -> Result<(), RegistryError> {
-        let (address, len) = (segment.address(), segment.len());
-        self.add(address, len, access, Backing::Segment(segment))
+        let info = self.prepare_segment(segment, access, Location::default())?;
+        self.publish(info.address);
+        Ok(())
     }
 
     /// Registers memory of somebody else.
@@ -158,30 +213,78 @@ impl Registry {
     /// # Errors
     /// [`RegistryError::NotARange`], [`RegistryError::Overlap`].
     pub fn add_foreign(&self, memory: ForeignMemory, access: Access) -> Result<(), RegistryError> {
-        self.add(memory.address, memory.len, access, Backing::Foreign)
+        let info = self.prepare_foreign(memory, access, Location::default())?;
+        self.publish(info.address);
+        Ok(())
     }
 
-    fn add(&self, address: u64, len: u64, access: Access, backing: Backing) -> Result<(), RegistryError> {
+    /// As [`Registry::add_segment`], but nobody can use or see the region before [`Registry::publish`].
+    ///
+    /// # Errors
+    /// [`RegistryError::Overlap`] when it is registered already.
+    pub fn prepare_segment(
+        &self,
+        segment: Arc<MemorySegment>,
+        access: Access,
+        location: Location,
+    ) -> Result<RegionInfo, RegistryError> {
+        let (address, len) = (segment.address(), segment.len());
+        self.prepare(RegionInfo { address, len, access, location }, Backing::Segment(segment))
+    }
+
+    /// As [`Registry::add_foreign`], but nobody can use or see the region before [`Registry::publish`].
+    ///
+    /// # Errors
+    /// [`RegistryError::NotARange`], [`RegistryError::Overlap`].
+    pub fn prepare_foreign(
+        &self,
+        memory: ForeignMemory,
+        access: Access,
+        location: Location,
+    ) -> Result<RegionInfo, RegistryError> {
+        self.prepare(RegionInfo { address: memory.address, len: memory.len, access, location }, Backing::Foreign)
+    }
+
+    /// Opens a prepared region for use.
+    pub fn publish(&self, address: u64) {
+        if let Some(region) = self.starting_at(address) {
+            region.published.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// Forgets a region that was prepared and not published.
+    pub fn abandon(&self, address: u64) {
+        let unused = |region: &Region| region.info.address == address && !region.published.load(Ordering::SeqCst);
+        self.regions.write().retain(|region| !unused(region));
+    }
+
+    fn starting_at(&self, address: u64) -> Option<Arc<Region>> {
+        let regions = self.regions.read();
+        let found = regions.binary_search_by_key(&address, |region| region.info.address);
+        found.ok().and_then(|i| regions.get(i)).cloned()
+    }
+
+    fn prepare(&self, info: RegionInfo, backing: Backing) -> Result<RegionInfo, RegistryError> {
+        let (address, len) = (info.address, info.len);
         let end = end_of(address, len).ok_or(RegistryError::NotARange { address, len })?;
         let mut regions = self.regions.write();
-        let at = regions.partition_point(|region| region.address < address);
-        let overlaps_next = regions.get(at).is_some_and(|next| next.address < end);
+        let at = regions.partition_point(|region| region.info.address < address);
+        let overlaps_next = regions.get(at).is_some_and(|next| next.info.address < end);
         let before = at.checked_sub(1).and_then(|i| regions.get(i));
-        if overlaps_next || before.is_some_and(|before| before.address + before.len > address) {
+        if overlaps_next || before.is_some_and(|before| before.info.end() > address) {
             return Err(RegistryError::Overlap { address, len });
         }
         let region = Region {
-            address,
-            len,
-            access,
+            info: info.clone(),
             backing,
+            published: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             users: AtomicUsize::new(0),
             idle: Mutex::new(()),
             became_idle: Condvar::new(),
         };
         regions.insert(at, Arc::new(region));
-        Ok(())
+        Ok(info)
     }
 
     /// Closes the region that starts at `address` to new uses, waits until the open ones have ended, and forgets it.
@@ -190,22 +293,29 @@ impl Registry {
     /// [`RegistryError::NotRegistered`] when no region starts there; [`RegistryError::Busy`] when uses remain after
     /// `patience`: the region stays closed, its memory must stay mapped, and the call may be repeated.
     pub fn remove(&self, address: u64, patience: Duration) -> Result<(), RegistryError> {
-        let region = {
-            let regions = self.regions.read();
-            let found = regions.binary_search_by_key(&address, |region| region.address);
-            let found = found.ok().and_then(|i| regions.get(i)).cloned();
-            found.ok_or(RegistryError::NotRegistered { address, len: 0 })?
-        };
+        self.remove_after(address, patience, || {})
+    }
+
+    /// As [`Registry::remove`]; `last` runs when nobody uses the region any more, and before its range can be
+    /// registered again.
+    ///
+    /// # Errors
+    /// As [`Registry::remove`]; `last` does not run then.
+    pub fn remove_after(&self, address: u64, patience: Duration, last: impl FnOnce()) -> Result<(), RegistryError> {
+        let region = self.starting_at(address).filter(|region| region.published.load(Ordering::SeqCst));
+        let region = region.ok_or(RegistryError::NotRegistered { address, len: 0 })?;
         region.closed.store(true, Ordering::SeqCst);
         region.wait_until_idle(patience).map_err(|users| RegistryError::Busy { address, users })?;
-        self.regions.write().retain(|other| !Arc::ptr_eq(other, &region));
+        if region.published.swap(false, Ordering::SeqCst) {
+            last();
+            self.regions.write().retain(|other| !Arc::ptr_eq(other, &region));
+        }
         Ok(())
     }
 
     /// Closes the region at `address` to new uses without waiting; [`Registry::remove`] completes it.
     pub fn close(&self, address: u64) {
-        let regions = self.regions.read();
-        if let Some(region) = regions.iter().find(|region| region.address == address) {
+        if let Some(region) = self.starting_at(address).filter(|region| region.published.load(Ordering::SeqCst)) {
             region.closed.store(true, Ordering::SeqCst);
         }
     }
@@ -218,33 +328,33 @@ impl Registry {
         let refused = RegistryError::NotRegistered { address, len };
         let Some(end) = end_of(address, len) else { return Err(refused) };
         let regions = self.regions.read();
-        let after = regions.partition_point(|region| region.address <= address);
+        let after = regions.partition_point(|region| region.info.address <= address);
         let Some(region) = after.checked_sub(1).and_then(|i| regions.get(i)) else { return Err(refused) };
-        let allowed = by == Access::Local || region.access == Access::Remote;
-        if end > region.address + region.len || !allowed {
+        let allowed = by == Access::Local || region.info.access == Access::Remote;
+        if end > region.info.end() || !allowed {
             return Err(refused);
         }
         // The count rises before the flag is read, and `remove` sets the flag before it reads the count: one of the
         // two sees the other.
         region.users.fetch_add(1, Ordering::SeqCst);
         let pin = RegionPin { region: Arc::clone(region), address, len };
-        if region.closed.load(Ordering::SeqCst) { Err(refused) } else { Ok(pin) }
+        if region.is_open() { Ok(pin) } else { Err(refused) }
     }
 
     /// Every open region, in order of address.
     pub fn regions(&self) -> Vec<RegionInfo> {
         let regions = self.regions.read();
-        let open = regions.iter().filter(|region| !region.closed.load(Ordering::SeqCst));
-        open.map(|region| RegionInfo { address: region.address, len: region.len, access: region.access }).collect()
+        regions.iter().filter(|region| region.is_open()).map(|region| region.info.clone()).collect()
     }
 
     /// The open remote regions that a peer on this host can map.
     pub fn shareable(&self) -> Vec<ShareableRegion> {
         let regions = self.regions.read();
-        let open = regions.iter().filter(|r| r.access == Access::Remote && !r.closed.load(Ordering::SeqCst));
+        let open = regions.iter().filter(|region| region.info.access == Access::Remote && region.is_open());
         open.filter_map(|region| match &region.backing {
             Backing::Segment(segment) => {
-                Some(ShareableRegion { address: region.address, len: region.len, segment: Arc::clone(segment) })
+                let (address, len) = (region.info.address, region.info.len);
+                Some(ShareableRegion { address, len, segment: Arc::clone(segment) })
             }
             Backing::Foreign => None,
         })
@@ -253,6 +363,10 @@ impl Registry {
 }
 
 impl Region {
+    fn is_open(&self) -> bool {
+        self.published.load(Ordering::SeqCst) && !self.closed.load(Ordering::SeqCst)
+    }
+
     fn wait_until_idle(&self, patience: Duration) -> Result<(), usize> {
         let mut idle = self.idle.lock();
         let wait = self.became_idle.wait_while_for(&mut idle, |()| self.users.load(Ordering::SeqCst) > 0, patience);

@@ -68,7 +68,7 @@ impl Pair {
         for place in (at..at + block).step_by(block / pieces) {
             let local = self.engine.local(self.local + place as u64, (block / pieces) as u64)?;
             let remote = SegmentAddress(self.remote + place as u64);
-            requests.push(Request { op, local, segment: self.peer.clone(), remote });
+            requests.push(Request::new(op, local, self.peer.clone(), remote));
         }
         Ok(self.engine.transfer_sync(&requests, self.engine.now() + Duration::from_secs(30)).into_result()?)
     }

@@ -15,7 +15,7 @@ use yb_types::MonotonicTime;
 
 use crate::engine::Shared;
 use crate::handshake::frame::Frame;
-use crate::handshake::reply::{Answer, Mailbox, answer};
+use crate::handshake::reply::{Answer, Answers, Mailbox, answer};
 use crate::handshake::session::{Session, Wants};
 use crate::reactor::{Reactor, Ready};
 use crate::shm::server::{self as shm, ShmPort};
@@ -221,8 +221,18 @@ impl ControlThread {
     }
 }
 
+impl Answers for Shared {
+    fn own(&self) -> Vec<u8> {
+        self.own_desc().to_json(&crate::metadata::timestamp(yb_env::epoch_millis()))
+    }
+
+    fn connection(&self, request: &serde_json::Value) -> Option<serde_json::Value> {
+        self.paths.connection(request)
+    }
+}
+
 fn reply(frame: &Frame<'_>, shared: &Shared, mailbox: &Mutex<Mailbox>) -> Option<Vec<u8>> {
-    match answer(frame, || shared.own_desc().to_json(&crate::metadata::timestamp(yb_env::epoch_millis()))) {
+    match answer(frame, shared) {
         Answer::Reply(bytes) => Some(bytes),
         Answer::Keep(notification, bytes) => {
             mailbox.lock().put(notification, shared.settings.max_notifications);

@@ -1,7 +1,7 @@
 //! The engine: regions, open segments, and the choice of transport.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
@@ -11,7 +11,8 @@ use parking_lot::{Mutex, RwLock};
 use smallvec::{SmallVec, smallvec};
 use yb_env::Clock;
 use yb_mem::{
-    Access, ForeignMemory, LocalBuffer, MapError, MemorySegment, RegionInfo, Registry, RegistryError, SegmentOptions,
+    Access, ForeignMemory, LocalBuffer, Location, MapError, MemorySegment, RegionInfo, Registry, RegistryError,
+    SegmentOptions,
 };
 use yb_types::{ClientId, MonotonicTime};
 
@@ -20,19 +21,17 @@ use crate::control::ControlThread;
 use crate::handshake::client::{Timing, exchange};
 use crate::handshake::frame::MessageType;
 use crate::handshake::reply::Notification;
-use crate::local::LocalTransport;
 use crate::metadata::{BufferDesc, SegmentDesc};
+use crate::paths::Paths;
 use crate::segment::{Segment, SegmentHandle, split_endpoint};
 use crate::serving::{Serving, Sockets, StartError};
 use crate::settings::EngineSettings;
-use crate::shm::client::ShmTransport;
 use crate::stats::EngineCounters;
-use crate::tcp::client::TcpTransport;
 use crate::tcp::server::DataThread;
-use crate::transport::{Job, Limits, Transport};
+use crate::transport::{Job, Limits};
 use crate::{
-    BatchError, BatchId, BatchOutcome, BatchStatus, CancelToken, Opcode, Request, TransferError, TransferErrorKind,
-    TransferStats,
+    BatchError, BatchId, BatchOutcome, BatchStatus, CancelToken, EngineBuilder, Opcode, Request, TransferError,
+    TransferErrorKind, TransferStats,
 };
 
 /// Engines of this process by endpoint, so that transfers between them need no socket.
@@ -47,84 +46,6 @@ const KEPT_SEGMENTS: usize = 1024;
 /// A submitted batch below this size that needs no socket is copied at once, in the caller.
 const INLINE_BYTES: u64 = 256 << 10;
 
-/// Collects the parts of an engine.
-#[derive(Clone, Debug)]
-pub struct EngineBuilder {
-    settings: EngineSettings,
-    clock: Clock,
-}
-
-impl EngineBuilder {
-    /// Replaces all settings.
-    pub fn settings(mut self, settings: EngineSettings) -> Self {
-        self.settings = settings;
-        self
-    }
-
-    /// Serves peers: the handshake listens here.
-    pub fn listen(mut self, address: SocketAddr) -> Self {
-        self.settings.listen = Some(address);
-        self
-    }
-
-    /// The host that peers are told, where it differs from the listen address.
-    pub fn advertise_host(mut self, host: impl Into<String>) -> Self {
-        self.settings.advertise_host = Some(host.into());
-        self
-    }
-
-    /// Allows or forbids shared memory.
-    pub fn shm(mut self, allowed: bool) -> Self {
-        self.settings.shm = allowed;
-        self
-    }
-
-    /// Who we are to the owners of memory that we write.
-    pub fn client_id(mut self, id: ClientId) -> Self {
-        self.settings.client_id = id;
-        self
-    }
-
-    /// Another clock.
-    pub fn clock(mut self, clock: Clock) -> Self {
-        self.clock = clock;
-        self
-    }
-
-    /// Starts the engine. Sockets listen before anything is published.
-    ///
-    /// # Errors
-    /// [`StartError`]: an address in use, no threads or descriptors left.
-    pub fn build(self) -> Result<Engine, StartError> {
-        let sockets = self.settings.listen.map(|listen| Sockets::bind(listen, &self.settings)).transpose()?;
-        let counters = Arc::new(EngineCounters::default());
-        let mut transports: Vec<Box<dyn Transport>> = vec![Box::new(LocalTransport)];
-        if self.settings.shm {
-            transports.push(Box::new(ShmTransport::new(self.settings.clone(), Arc::clone(&counters))));
-        }
-        transports.push(Box::new(TcpTransport::new(self.settings.clone())));
-        let shared = Arc::new(Shared {
-            serving: sockets.as_ref().map(|sockets| sockets.serving(self.settings.shm)).transpose()?,
-            transports,
-            settings: self.settings,
-            clock: self.clock,
-            registry: Registry::default(),
-            counters,
-            segments: RwLock::new(BTreeMap::new()),
-            batches: BatchTable::default(),
-            closed: AtomicBool::new(false),
-        });
-        let engine = Engine(Arc::new(Running { shared: Arc::clone(&shared), threads: Mutex::new(Vec::new()) }));
-        if let Some(sockets) = sockets {
-            engine.0.serve(sockets)?;
-        }
-        if let Some(serving) = &shared.serving {
-            IN_PROCESS.lock().insert(Arc::clone(&serving.endpoint), Arc::downgrade(&shared));
-        }
-        Ok(engine)
-    }
-}
-
 pub(crate) struct Shared {
     pub(crate) serving: Option<Serving>,
     pub(crate) settings: EngineSettings,
@@ -132,7 +53,7 @@ pub(crate) struct Shared {
     pub(crate) registry: Registry,
     pub(crate) counters: Arc<EngineCounters>,
     segments: RwLock<BTreeMap<Arc<str>, SegmentHandle>>,
-    transports: Vec<Box<dyn Transport>>,
+    pub(crate) paths: Paths,
     batches: BatchTable,
     closed: AtomicBool,
 }
@@ -159,9 +80,7 @@ impl Running {
     fn stop(&self) {
         self.shared.close();
         self.shared.batches.join();
-        for transport in &self.shared.transports {
-            transport.stop();
-        }
+        self.shared.paths.stop();
         for thread in self.threads.lock().drain(..) {
             let _ = thread.join();
         }
@@ -191,7 +110,19 @@ impl std::fmt::Debug for Engine {
 impl Engine {
     /// An engine that serves nobody, until told otherwise.
     pub fn builder() -> EngineBuilder {
-        EngineBuilder { settings: EngineSettings::default(), clock: Clock::real() }
+        EngineBuilder::default()
+    }
+
+    pub(crate) fn start(shared: Shared, sockets: Option<Sockets>) -> Result<Self, StartError> {
+        let shared = Arc::new(shared);
+        let engine = Engine(Arc::new(Running { shared: Arc::clone(&shared), threads: Mutex::new(Vec::new()) }));
+        if let Some(sockets) = sockets {
+            engine.0.serve(sockets)?;
+        }
+        if let Some(serving) = &shared.serving {
+            IN_PROCESS.lock().insert(Arc::clone(&serving.endpoint), Arc::downgrade(&shared));
+        }
+        Ok(engine)
     }
 
     /// `host:port` that peers open; `None` when the engine serves nobody.
@@ -235,19 +166,45 @@ impl Engine {
     /// Registers a segment of our own.
     ///
     /// # Errors
-    /// [`RegistryError::Overlap`] when it is registered already.
+    /// [`RegistryError::Overlap`] when it is registered already; [`RegistryError::Refused`].
     pub fn register_segment(&self, segment: Arc<MemorySegment>, access: Access) -> Result<(), RegistryError> {
-        self.0.shared.registry.add_segment(segment, access)?;
-        self.0.shared.regions_changed();
-        Ok(())
+        self.register_segment_at(segment, access, Location::default())
     }
 
-    /// Registers memory of somebody else. Peers reach it over TCP only.
+    /// As [`Engine::register_segment`], and says where the memory lives.
     ///
     /// # Errors
-    /// [`RegistryError::NotARange`], [`RegistryError::Overlap`].
+    /// As [`Engine::register_segment`].
+    pub fn register_segment_at(
+        &self,
+        segment: Arc<MemorySegment>,
+        access: Access,
+        location: Location,
+    ) -> Result<(), RegistryError> {
+        let shared = &self.0.shared;
+        shared.publish(&shared.registry.prepare_segment(segment, access, location)?)
+    }
+
+    /// Registers memory of somebody else. Peers cannot map it.
+    ///
+    /// # Errors
+    /// [`RegistryError::NotARange`], [`RegistryError::Overlap`], [`RegistryError::Refused`].
     pub fn register_memory(&self, memory: ForeignMemory, access: Access) -> Result<(), RegistryError> {
-        self.0.shared.registry.add_foreign(memory, access)
+        self.register_memory_at(memory, access, Location::default())
+    }
+
+    /// As [`Engine::register_memory`], and says where the memory lives.
+    ///
+    /// # Errors
+    /// As [`Engine::register_memory`].
+    pub fn register_memory_at(
+        &self,
+        memory: ForeignMemory,
+        access: Access,
+        location: Location,
+    ) -> Result<(), RegistryError> {
+        let shared = &self.0.shared;
+        shared.publish(&shared.registry.prepare_foreign(memory, access, location)?)
     }
 
     /// Releases the region that starts at `address`. When this succeeds nobody uses it any more through this engine.
@@ -261,7 +218,7 @@ impl Engine {
             serving.data.recall();
         }
         shared.regions_changed();
-        shared.registry.remove(address, patience)
+        shared.registry.remove_after(address, patience, || shared.paths.region_removed(address))
     }
 
     /// Every registered region.
@@ -307,7 +264,9 @@ impl Engine {
     pub fn submit(&self, requests: Vec<Request<'static>>, deadline: MonotonicTime) -> Result<BatchId, BatchError> {
         let shared = &self.0.shared;
         let total: u64 = requests.iter().map(|request| request.local.len()).sum();
-        if total <= INLINE_BYTES && requests.iter().all(|request| request.segment.is_local()) {
+        if total <= INLINE_BYTES
+            && requests.iter().all(|r| shared.paths.is_immediate(&r.segment, r.remote.0, r.local.len()))
+        {
             return shared.batches.push_done(shared.run(&requests, deadline, None));
         }
         match shared.batches.push(requests, deadline, MAX_BATCH_WORKERS)? {
@@ -381,6 +340,10 @@ impl Engine {
         notification: &Notification,
         deadline: MonotonicTime,
     ) -> Result<(), TransferError> {
+        let limits = Limits { clock: &self.0.shared.clock, deadline, cancel: None };
+        if let Some(sent) = self.0.shared.paths.notify(segment, notification, &limits) {
+            return sent;
+        }
         let json = serde_json::json!({"name": notification.name, "notify_msg": notification.message});
         self.0.shared.message(segment, MessageType::Notify, &format!("{json}\n"), deadline)
     }
@@ -412,6 +375,26 @@ impl Engine {
 }
 
 impl Shared {
+    pub(crate) fn new(
+        settings: EngineSettings,
+        clock: Clock,
+        counters: Arc<EngineCounters>,
+        paths: Paths,
+        serving: Option<Serving>,
+    ) -> Self {
+        Shared {
+            serving,
+            settings,
+            clock,
+            registry: Registry::default(),
+            counters,
+            segments: RwLock::new(BTreeMap::new()),
+            paths,
+            batches: BatchTable::default(),
+            closed: AtomicBool::new(false),
+        }
+    }
+
     fn message(
         &self,
         segment: &SegmentHandle,
@@ -431,13 +414,26 @@ impl Shared {
     pub(crate) fn own_desc(&self) -> SegmentDesc {
         let Some(serving) = &self.serving else { return SegmentDesc::default() };
         let published = self.registry.regions().into_iter().filter(|region| region.access == Access::Remote);
-        SegmentDesc {
+        let mut desc = SegmentDesc {
             buffers: published.map(|region| BufferDesc::new(region.address, region.len)).collect(),
             data_host: Some(serving.host.clone()),
             data_port: serving.data_port,
             shm: serving.shm.as_ref().map(|shm| shm.desc.clone()),
             ..SegmentDesc::tcp(serving.endpoint.to_string())
+        };
+        self.paths.describe(&mut desc);
+        desc
+    }
+
+    /// Makes a prepared region usable for every transport, and opens it.
+    fn publish(&self, region: &RegionInfo) -> Result<(), RegistryError> {
+        if let Err(refused) = self.paths.region_added(region) {
+            self.registry.abandon(region.address);
+            return Err(refused);
         }
+        self.registry.publish(region.address);
+        self.regions_changed();
+        Ok(())
     }
 
     /// Tells peers that have our memory mapped to look again.
@@ -475,25 +471,31 @@ impl Shared {
     }
 
     fn run(&self, requests: &[Request<'_>], deadline: MonotonicTime, cancel: Option<&CancelToken>) -> BatchOutcome {
-        let limits = Limits { clock: &self.clock, deadline, cancel };
         let mut outcome = BatchOutcome { results: smallvec![Ok(()); requests.len()] };
-        let mut left: SmallVec<[usize; 8]> = SmallVec::new();
+        let mut jobs: SmallVec<[Job<'_>; 4]> = SmallVec::new();
         for (index, (request, result)) in requests.iter().zip(&mut outcome.results).enumerate() {
             match self.check(request) {
-                Ok(true) => left.push(index),
+                Ok(true) => {
+                    let (local, remote) = (request.local.span(), request.remote.0);
+                    let job = Job::new(request.op, local, &request.segment, remote, &request.options);
+                    jobs.push(Job { index, ..job });
+                }
                 Ok(false) => {}
                 Err(refused) => *result = Err(refused),
             }
         }
-        for transport in &self.transports {
-            if left.is_empty() {
-                break;
-            }
-            self.run_on(transport.as_ref(), requests, &mut left, &limits, &mut outcome);
+        // Those that are given up first go first.
+        let given_up = |job: &Job<'_>| job.options.deadline.map_or(deadline, |own| own.min(deadline));
+        if jobs.iter().any(|job| job.options.deadline.is_some()) {
+            jobs.sort_by_key(given_up);
         }
-        for index in left {
-            if let (Some(request), Some(result)) = (requests.get(index), outcome.results.get_mut(index)) {
-                *result = Err(request.segment.error(TransferErrorKind::Unreachable, "no transport reaches the range"));
+        for part in jobs.chunk_by_mut(|left, right| given_up(left) == given_up(right)) {
+            let deadline = part.first().map_or(deadline, given_up);
+            self.paths.run(part, &Limits { clock: &self.clock, deadline, cancel });
+        }
+        for job in jobs {
+            if let (Some(slot), Some(result)) = (outcome.results.get_mut(job.index), job.outcome) {
+                *slot = result;
             }
         }
         outcome
@@ -508,47 +510,6 @@ impl Shared {
             return Err(request.segment.error(TransferErrorKind::InvalidRequest, "a read needs writable memory"));
         }
         Ok(!request.local.is_empty())
-    }
-
-    /// Runs those of `left` that the transport reaches, and takes them off.
-    fn run_on(
-        &self,
-        transport: &dyn Transport,
-        requests: &[Request<'_>],
-        left: &mut SmallVec<[usize; 8]>,
-        limits: &Limits<'_>,
-        outcome: &mut BatchOutcome,
-    ) {
-        let mut jobs: SmallVec<[Job<'_>; 4]> = SmallVec::new();
-        let mut taken: SmallVec<[usize; 8]> = SmallVec::new();
-        left.retain(|index| {
-            let Some(request) = requests.get(*index) else { return false };
-            let (remote, len) = (request.remote.0, request.local.len());
-            let reached = transport.reaches(&request.segment, remote, len, limits);
-            if reached {
-                let (op, local) = (request.op, request.local.span());
-                jobs.push(Job { op, local, segment: &request.segment, remote, done: 0, outcome: None });
-                taken.push(*index);
-            }
-            !reached
-        });
-        if jobs.is_empty() {
-            return;
-        }
-        transport.run(&mut jobs, limits);
-        let counters = self.counters.of(transport.kind());
-        for (job, index) in jobs.into_iter().zip(taken) {
-            let result = job.outcome.unwrap_or_else(|| {
-                Err(job.segment.error(TransferErrorKind::ConnectionLost, "the transport gave no outcome"))
-            });
-            match &result {
-                Ok(()) => counters.succeeded(job.op, job.local.len() as u64),
-                Err(_) => counters.failed(),
-            }
-            if let Some(slot) = outcome.results.get_mut(index) {
-                *slot = result;
-            }
-        }
     }
 
     fn serve_batches(&self) {

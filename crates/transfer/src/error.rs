@@ -29,6 +29,15 @@ pub enum TransferErrorKind {
     Closed,
 }
 
+impl TransferErrorKind {
+    /// Whether the same range may be reached over another transport though this one failed. Not when the peer's process
+    /// is gone: whoever answers for it now is another one, with other memory.
+    pub fn another_way_may_help(self) -> bool {
+        use TransferErrorKind as K;
+        matches!(self, K::Unreachable | K::ConnectionLost | K::TimedOut)
+    }
+}
+
 /// A failed transfer: what, where, why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransferError {

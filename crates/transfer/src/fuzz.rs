@@ -3,12 +3,24 @@
 use bolero::check;
 
 use crate::handshake::frame::Frame;
-use crate::handshake::reply::{Answer, answer};
+use crate::handshake::reply::{Answer, Answers, answer};
 use crate::metadata::SegmentDesc;
 use crate::shm::wire::{ENTRY_LEN, Entry, HELLO_LEN, LIST_HEAD, ListHead, decode_hello, encode_hello};
 use crate::tcp::wire::{HEADER_LEN, Header, STATUS_LEN, Status};
 
 const LIMIT: u64 = 4096;
+
+struct Echo;
+
+impl Answers for Echo {
+    fn own(&self) -> Vec<u8> {
+        SegmentDesc::default().to_json("")
+    }
+
+    fn connection(&self, request: &serde_json::Value) -> Option<serde_json::Value> {
+        request.get("qp_num").map(|_| request.clone())
+    }
+}
 
 fn handshake(bytes: &[u8]) {
     let Ok(Some(frame)) = Frame::parse(bytes, LIMIT) else { return };
@@ -17,8 +29,7 @@ fn handshake(bytes: &[u8]) {
         Frame::encode(frame.kind, frame.json),
         bytes[..bytes.len().min(8 + frame.json.len() + usize::from(frame.kind.is_some()))]
     );
-    let own = || SegmentDesc::default().to_json("");
-    if let Answer::Reply(reply) | Answer::Keep(_, reply) = answer(&frame, own) {
+    if let Answer::Reply(reply) | Answer::Keep(_, reply) = answer(&frame, &Echo) {
         let back = Frame::parse(&reply, u64::MAX).unwrap().unwrap();
         assert_eq!(back.kind, frame.kind, "an answer has the form and the type of its request");
     }

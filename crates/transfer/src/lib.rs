@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod batch;
+mod builder;
 mod control;
 mod engine;
 mod error;
@@ -20,6 +21,7 @@ mod fuzz;
 mod handshake;
 mod local;
 mod metadata;
+mod paths;
 mod reactor;
 mod request;
 mod segment;
@@ -31,17 +33,18 @@ mod tcp;
 mod transport;
 
 pub use batch::{BatchError, BatchId, BatchStatus};
-pub use engine::{Engine, EngineBuilder};
+pub use builder::EngineBuilder;
+pub use engine::Engine;
 pub use error::{TransferError, TransferErrorKind};
 pub use handshake::reply::Notification;
 pub use metadata::{BufferDesc, CxlDesc, DescError, DeviceDesc, FileDesc, Protocol, SegmentDesc, ShmDesc};
-pub use request::{BatchOutcome, Opcode, Request};
+pub use request::{BatchOutcome, Opcode, Request, RequestOptions, TrafficClass};
 pub use segment::SegmentHandle;
 pub use serving::StartError;
 pub use settings::EngineSettings;
 pub use stats::{TransferStats, TransportStats};
 pub use transport::{CancelToken, TransportKind};
 pub use yb_mem::{
-    Access, ForeignMemory, HugePages, LocalBuffer, MapError, MemorySegment, RegionInfo, RegistryError, SegmentOptions,
-    Span,
+    Access, ForeignMemory, HugePages, LocalBuffer, Location, MapError, MemorySegment, RegionInfo, RegistryError,
+    SegmentOptions, Span,
 };

@@ -18,6 +18,10 @@ impl Transport for LocalTransport {
         segment.in_process.strong_count() > 0
     }
 
+    fn is_immediate(&self, segment: &Segment, _remote: u64, _len: u64) -> bool {
+        segment.in_process.strong_count() > 0
+    }
+
     fn run(&self, jobs: &mut [Job<'_>], limits: &Limits<'_>) {
         let hint = CopyHint::for_total(jobs.iter().map(|job| job.local.len() as u64).sum());
         for job in jobs {

@@ -1,8 +1,10 @@
 //! What is asked, and what came of it.
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 use yb_mem::LocalBuffer;
-use yb_types::SegmentAddress;
+use yb_types::{MonotonicTime, SegmentAddress};
 
 use crate::{SegmentHandle, TransferError};
 
@@ -16,8 +18,45 @@ pub enum Opcode {
     Write = 1,
 }
 
+/// Batches of different classes share the engine by the weights of the classes (`EngineSettings::class_weights`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TrafficClass(pub u8);
+
+impl TrafficClass {
+    /// How many there are: 0 to 7.
+    pub const COUNT: usize = 8;
+    /// What somebody waits for.
+    pub const HIGH: TrafficClass = TrafficClass(0);
+    /// The default.
+    pub const NORMAL: TrafficClass = TrafficClass(1);
+    /// What nobody waits for.
+    pub const LOW: TrafficClass = TrafficClass(2);
+}
+
+impl Default for TrafficClass {
+    fn default() -> Self {
+        TrafficClass::NORMAL
+    }
+}
+
+/// What a caller may say about a request besides what to move.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RequestOptions {
+    /// Which share of the engine it takes. Numbers from [`TrafficClass::COUNT`] on count as the last class.
+    pub class: TrafficClass,
+    /// Goes first inside its class when larger; 0 is ordinary.
+    pub priority: i8,
+    /// When it is given up, if that is earlier than the deadline of its batch.
+    pub deadline: Option<MonotonicTime>,
+    /// The local device that should move it, where the transport has several.
+    pub nic_hint: Option<Arc<str>>,
+    /// Neighbours in a submission with the same number are moved strictly one after another; a failure ends the group.
+    pub group: Option<u64>,
+}
+
 /// One range to move. Its length is that of the local buffer; zero bytes succeed at once.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Request<'a> {
     /// Direction.
     pub op: Opcode,
@@ -27,6 +66,21 @@ pub struct Request<'a> {
     pub segment: SegmentHandle,
     /// First byte in the peer's process.
     pub remote: SegmentAddress,
+    /// What else the caller said.
+    pub options: RequestOptions,
+}
+
+impl<'a> Request<'a> {
+    /// A request with the default options.
+    pub fn new(op: Opcode, local: LocalBuffer<'a>, segment: SegmentHandle, remote: SegmentAddress) -> Self {
+        Request { op, local, segment, remote, options: RequestOptions::default() }
+    }
+
+    /// The same request with other options.
+    pub fn with(mut self, options: RequestOptions) -> Self {
+        self.options = options;
+        self
+    }
 }
 
 /// The outcome of every request of a batch, in order.

@@ -19,11 +19,20 @@ pub struct TransportStats {
 
 /// A snapshot of an engine's counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TransferStats {
     /// Inside the process.
     pub local: TransportStats,
     /// Through mapped memory of a peer on this host.
     pub shm: TransportStats,
+    /// Through the kernel from or to a peer on this host.
+    pub process_vm: TransportStats,
+    /// Through a shared memory device.
+    pub cxl: TransportStats,
+    /// Over verbs, started here.
+    pub rdma: TransportStats,
+    /// From and to files.
+    pub file: TransportStats,
     /// Over TCP, started here.
     pub tcp: TransportStats,
     /// Over TCP, started by peers. `read_bytes` are bytes that peers read from us.
@@ -34,8 +43,25 @@ pub struct TransferStats {
     pub data_connections: u64,
     /// Peers that have our memory mapped now.
     pub shm_peers: u64,
+    /// Requests that failed over one transport and were tried over another.
+    pub rerouted: u64,
     /// Calls that fell back from shared memory to TCP, counted once a peer.
     pub shm_fallbacks: u64,
+}
+
+impl TransferStats {
+    /// What one transport has moved.
+    pub fn of(&self, kind: TransportKind) -> TransportStats {
+        match kind {
+            TransportKind::Local => self.local,
+            TransportKind::Shm => self.shm,
+            TransportKind::ProcessVm => self.process_vm,
+            TransportKind::Cxl => self.cxl,
+            TransportKind::Rdma => self.rdma,
+            TransportKind::File => self.file,
+            TransportKind::Tcp => self.tcp,
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -75,8 +101,13 @@ impl Counters {
 pub(crate) struct EngineCounters {
     pub(crate) local: Counters,
     pub(crate) shm: Counters,
+    pub(crate) process_vm: Counters,
+    pub(crate) cxl: Counters,
+    pub(crate) rdma: Counters,
+    pub(crate) file: Counters,
     pub(crate) tcp: Counters,
     pub(crate) served: Counters,
+    pub(crate) rerouted: AtomicU64,
     pub(crate) refused: AtomicU64,
     pub(crate) data_connections: AtomicU64,
     pub(crate) shm_peers: AtomicU64,
@@ -88,6 +119,10 @@ impl EngineCounters {
         match kind {
             TransportKind::Local => &self.local,
             TransportKind::Shm => &self.shm,
+            TransportKind::ProcessVm => &self.process_vm,
+            TransportKind::Cxl => &self.cxl,
+            TransportKind::Rdma => &self.rdma,
+            TransportKind::File => &self.file,
             TransportKind::Tcp => &self.tcp,
         }
     }
@@ -96,8 +131,13 @@ impl EngineCounters {
         TransferStats {
             local: self.local.snapshot(),
             shm: self.shm.snapshot(),
+            process_vm: self.process_vm.snapshot(),
+            cxl: self.cxl.snapshot(),
+            rdma: self.rdma.snapshot(),
+            file: self.file.snapshot(),
             tcp: self.tcp.snapshot(),
             served: self.served.snapshot(),
+            rerouted: self.rerouted.load(Ordering::Relaxed),
             refused_connections: self.refused.load(Ordering::Relaxed),
             data_connections: self.data_connections.load(Ordering::Relaxed),
             shm_peers: self.shm_peers.load(Ordering::Relaxed),

@@ -1,6 +1,7 @@
 //! The contract of a transport.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::EventfdFlags;
@@ -8,18 +9,49 @@ use yb_env::Clock;
 use yb_mem::Span;
 use yb_types::MonotonicTime;
 
+use crate::metadata::SegmentDesc;
 use crate::segment::Segment;
-use crate::{Opcode, TransferError, TransferErrorKind};
+use crate::{Notification, Opcode, RegionInfo, RegistryError, RequestOptions, TransferError, TransferErrorKind};
 
 /// The transports, cheapest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum TransportKind {
     /// Inside one process.
     Local,
     /// Mapped memory of a process on the same host.
     Shm,
+    /// Memory of a process on the same host, copied by the kernel.
+    ProcessVm,
+    /// A mapped memory device that several hosts share.
+    Cxl,
+    /// Verbs.
+    Rdma,
+    /// A file.
+    File,
     /// Mooncake's TCP data wire.
     Tcp,
+}
+
+impl TransportKind {
+    /// All of them, cheapest first.
+    pub const ALL: [TransportKind; 7] = {
+        use TransportKind as K;
+        [K::Local, K::Shm, K::ProcessVm, K::Cxl, K::Rdma, K::File, K::Tcp]
+    };
+
+    /// The name in settings, logs and documents.
+    pub fn name(self) -> &'static str {
+        match self {
+            TransportKind::Local => "local",
+            TransportKind::Shm => "shm",
+            TransportKind::ProcessVm => "process_vm",
+            TransportKind::Cxl => "cxl",
+            TransportKind::Rdma => "rdma",
+            TransportKind::File => "file",
+            TransportKind::Tcp => "tcp",
+        }
+    }
 }
 
 /// One range to move, with both ends known.
@@ -28,13 +60,40 @@ pub(crate) struct Job<'a> {
     pub(crate) local: Span<'a>,
     pub(crate) segment: &'a Segment,
     pub(crate) remote: u64,
+    /// What the caller said besides.
+    pub(crate) options: &'a RequestOptions,
     /// Bytes moved so far, for transports that move a job in parts.
     pub(crate) done: u64,
     /// Set by the transport; a job without one is unfinished.
     pub(crate) outcome: Option<Result<(), TransferError>>,
+    /// For whoever made the job.
+    pub(crate) index: usize,
 }
 
-impl Job<'_> {
+impl<'a> Job<'a> {
+    pub(crate) fn new(
+        op: Opcode,
+        local: Span<'a>,
+        segment: &'a Segment,
+        remote: u64,
+        options: &'a RequestOptions,
+    ) -> Self {
+        Job { op, local, segment, remote, options, done: 0, outcome: None, index: 0 }
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.local.len() as u64
+    }
+
+    /// Whether the outcome stands, whatever other transports could do.
+    pub(crate) fn is_settled(&self) -> bool {
+        match &self.outcome {
+            None => false,
+            Some(Ok(())) => true,
+            Some(Err(error)) => !error.kind().another_way_may_help(),
+        }
+    }
+
     pub(crate) fn fail(&mut self, kind: TransferErrorKind, detail: impl std::fmt::Display) {
         self.outcome = Some(Err(self.segment.error(kind, detail)));
     }
@@ -44,20 +103,22 @@ impl Job<'_> {
 #[derive(Debug)]
 pub struct CancelToken {
     cancelled: AtomicBool,
-    wake: Option<OwnedFd>,
+    /// Made when somebody waits for it: most batches end without one.
+    wake: OnceLock<Option<OwnedFd>>,
 }
 
 impl CancelToken {
-    /// A token that nobody has pulled. Where the system has no descriptor left for it, waiting calls notice late.
-    pub fn new() -> Self {
-        let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok();
-        CancelToken { cancelled: AtomicBool::new(false), wake }
+    /// A token that nobody has pulled.
+    pub const fn new() -> Self {
+        CancelToken { cancelled: AtomicBool::new(false), wake: OnceLock::new() }
     }
 
     /// Asks the batch to stop. It is terminal when its status says so, not when this returns.
     pub fn cancel(&self) {
+        // The flag is set before the descriptor is looked for, and `wake` makes the descriptor before it reads the
+        // flag: one of the two sees the other.
         self.cancelled.store(true, Ordering::SeqCst);
-        if let Some(wake) = &self.wake {
+        if let Some(Some(wake)) = self.wake.get() {
             let _ = rustix::io::write(wake, &1_u64.to_ne_bytes());
         }
     }
@@ -67,8 +128,14 @@ impl CancelToken {
         self.cancelled.load(Ordering::SeqCst)
     }
 
+    /// Readable once the token was pulled. Where the system has no descriptor left, waiting calls notice late.
     pub(crate) fn wake(&self) -> Option<BorrowedFd<'_>> {
-        self.wake.as_ref().map(AsFd::as_fd)
+        let make = || rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok();
+        let wake = self.wake.get_or_init(make).as_ref()?;
+        if self.is_cancelled() {
+            let _ = rustix::io::write(wake, &1_u64.to_ne_bytes());
+        }
+        Some(wake.as_fd())
     }
 }
 
@@ -104,8 +171,47 @@ pub(crate) trait Transport: Send + Sync {
     /// Whether it can serve `len` bytes at `remote` of that segment now. May connect.
     fn reaches(&self, segment: &Segment, remote: u64, len: u64, limits: &Limits<'_>) -> bool;
 
-    /// Gives every job an outcome. When it returns, nothing can touch the jobs' local memory any more.
+    /// Whether it reaches that range without a system call that may wait: such small batches are moved in the caller.
+    fn is_immediate(&self, _segment: &Segment, _remote: u64, _len: u64) -> bool {
+        false
+    }
+
+    /// Gives every job an outcome. When it returns, nothing can touch the jobs' local memory any more. A job that failed
+    /// with a kind for which [`TransferErrorKind::another_way_may_help`] is offered to the next transport that reaches
+    /// its range.
     fn run(&self, jobs: &mut [Job<'_>], limits: &Limits<'_>);
+
+    /// A region is about to be published: makes the memory usable for this transport. Called without locks, for
+    /// different regions at the same time.
+    ///
+    /// # Errors
+    /// [`RegistryError::Refused`]; nothing is registered then, and transports that were asked before get
+    /// [`Transport::region_removed`].
+    fn region_added(&self, _region: &RegionInfo) -> Result<(), RegistryError> {
+        Ok(())
+    }
+
+    /// The region that starts at `address` has no users any more, and is forgotten after this.
+    fn region_removed(&self, _address: u64) {}
+
+    /// Adds what peers need in order to use this transport: devices, keys.
+    fn describe(&self, _desc: &mut SegmentDesc) {}
+
+    /// The answer to a peer's Connection message; `None` = it is not for this transport. Runs on the control thread, so
+    /// it must not wait.
+    fn connection(&self, _request: &serde_json::Value) -> Option<serde_json::Value> {
+        None
+    }
+
+    /// Leaves a notification with the peer, where this transport carries them; `None` = use the handshake port.
+    fn notify(
+        &self,
+        _segment: &Segment,
+        _notification: &Notification,
+        _limits: &Limits<'_>,
+    ) -> Option<Result<(), TransferError>> {
+        None
+    }
 
     /// Ends the transport's threads.
     fn stop(&self) {}

@@ -96,7 +96,8 @@ impl Stage {
     fn refuses_nonsense_and_late_calls(&self) {
         let base = self.memory.address();
         let bytes = [1; 8];
-        let read_only = Request { op: Opcode::Read, ..write(&self.peer, base, &bytes) };
+        let mut read_only = write(&self.peer, base, &bytes);
+        read_only.op = Opcode::Read;
         assert_eq!(self.one(read_only), Err(TransferErrorKind::InvalidRequest));
         let late = self.a.transfer_sync(&[write(&self.peer, base, &bytes)], self.a.now());
         assert_eq!(late.into_result().unwrap_err().kind(), TransferErrorKind::TimedOut);
@@ -106,7 +107,7 @@ impl Stage {
         let ours = self.a.allocate(1 << 20, SegmentOptions::default(), Access::Local).unwrap();
         let local: LocalBuffer<'static> = self.a.local(ours.address(), 1 << 20).unwrap();
         let remote = SegmentAddress(self.memory.address());
-        let request = Request { op: Opcode::Read, local, segment: self.peer.clone(), remote };
+        let request = Request::new(Opcode::Read, local, self.peer.clone(), remote);
         assert!(self.a.unregister(ours.address(), Duration::ZERO).is_err(), "the request holds its memory");
         assert!(self.a.local(ours.address(), 1).is_err(), "no new uses meanwhile");
         assert_eq!(self.one(request), Ok(()));

@@ -244,7 +244,7 @@ fn submitted_batches_run_end_and_are_forgotten() {
     let request = |i: u64| {
         let local: LocalBuffer<'static> = a.local(ours.address() + (i << 20), 1 << 20).unwrap();
         let remote = SegmentAddress(theirs.address() + (i << 20));
-        Request { op: Opcode::Read, local, segment: peer.clone(), remote }
+        Request::new(Opcode::Read, local, peer.clone(), remote)
     };
     let ids: Vec<_> = (0..8).map(|i| a.submit(vec![request(i)], a.now() + PATIENCE).unwrap()).collect();
     for id in &ids {
@@ -381,7 +381,7 @@ fn a_submitted_batch_is_cancelled_and_its_memory_is_free_then() {
     let ours = memory(&a, 1 << 20);
     let request = || {
         let local = a.local(ours.address(), 1 << 20).unwrap();
-        Request { op: Opcode::Read, local, segment: peer.clone(), remote: SegmentAddress(4096) }
+        Request::new(Opcode::Read, local, peer.clone(), SegmentAddress(4096))
     };
     let id = a.submit(vec![request()], a.now() + PATIENCE).unwrap();
     assert_eq!(a.wait(id, a.now() + Duration::from_millis(50)).unwrap(), BatchStatus::Waiting);

@@ -62,26 +62,36 @@ fn typed(kind: MessageType, json: &Value) -> Vec<u8> {
     Frame::encode(Some(kind), format!("{json}\n").as_bytes())
 }
 
-fn connection_reply() -> String {
-    let fields = json!({
+/// What is answered when no transport takes the connection.
+fn no_connection() -> Value {
+    json!({
         "local_gid": "", "local_lid": 0, "local_nic_path": "", "payload": "", "peer_nic_path": "", "qp_num": [],
         "reply_msg": "",
-    });
-    format!("{fields}\n")
+    })
 }
 
-/// The answer to one message. `own` makes our own SegmentDesc, and is asked only for Metadata.
-pub(crate) fn answer(frame: &Frame<'_>, own: impl FnOnce() -> Vec<u8>) -> Answer {
+/// Who knows the answers.
+pub(crate) trait Answers {
+    /// Our own SegmentDesc.
+    fn own(&self) -> Vec<u8>;
+
+    /// The reply to a Connection message, where a transport takes it.
+    fn connection(&self, request: &Value) -> Option<Value>;
+}
+
+/// The answer to one message.
+pub(crate) fn answer(frame: &Frame<'_>, answers: &impl Answers) -> Answer {
     let Ok(value) = serde_json::from_slice::<Value>(frame.json) else { return Answer::Close };
     match frame.kind {
-        Some(MessageType::Metadata) => Answer::Reply(Frame::encode(Some(MessageType::Metadata), &own())),
+        Some(MessageType::Metadata) => Answer::Reply(Frame::encode(Some(MessageType::Metadata), &answers.own())),
         Some(MessageType::Probe) => Answer::Reply(typed(MessageType::Probe, &json!({"status": "success"}))),
         Some(MessageType::Notify) => notify(&value),
         kind @ (None | Some(MessageType::Connection)) => {
             if !value.is_object() {
                 return Answer::Close;
             }
-            Answer::Reply(Frame::encode(kind, connection_reply().as_bytes()))
+            let reply = answers.connection(&value).unwrap_or_else(no_connection);
+            Answer::Reply(Frame::encode(kind, format!("{reply}\n").as_bytes()))
         }
     }
 }
@@ -100,8 +110,20 @@ fn notify(value: &Value) -> Answer {
 mod tests {
     use super::*;
 
+    struct Nobody;
+
+    impl Answers for Nobody {
+        fn own(&self) -> Vec<u8> {
+            b"{}\n".to_vec()
+        }
+
+        fn connection(&self, _request: &Value) -> Option<Value> {
+            None
+        }
+    }
+
     fn reply_to(kind: Option<MessageType>, json: &[u8]) -> Answer {
-        answer(&Frame { kind, json }, || b"{}\n".to_vec())
+        answer(&Frame { kind, json }, &Nobody)
     }
 
     #[test]

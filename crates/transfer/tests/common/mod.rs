@@ -53,12 +53,12 @@ pub fn content(segment: &MemorySegment, offset: usize, len: usize) -> Vec<u8> {
 
 pub fn read<'a>(segment: &SegmentHandle, remote: u64, bytes: &'a mut [u8]) -> Request<'a> {
     let local = yb_transfer::LocalBuffer::destination(bytes);
-    Request { op: Opcode::Read, local, segment: segment.clone(), remote: SegmentAddress(remote) }
+    Request::new(Opcode::Read, local, segment.clone(), SegmentAddress(remote))
 }
 
 pub fn write<'a>(segment: &SegmentHandle, remote: u64, bytes: &'a [u8]) -> Request<'a> {
     let local = yb_transfer::LocalBuffer::source(bytes);
-    Request { op: Opcode::Write, local, segment: segment.clone(), remote: SegmentAddress(remote) }
+    Request::new(Opcode::Write, local, segment.clone(), SegmentAddress(remote))
 }
 
 /// Asks until the answer is yes; panics after the patience of the tests.

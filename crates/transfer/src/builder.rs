@@ -1,0 +1,90 @@
+//! Collects the parts of an engine and puts them together.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use yb_env::Clock;
+use yb_types::ClientId;
+
+use crate::engine::{Engine, Shared};
+use crate::local::LocalTransport;
+use crate::paths::Paths;
+use crate::serving::{Sockets, StartError};
+use crate::settings::EngineSettings;
+use crate::shm::client::ShmTransport;
+use crate::stats::EngineCounters;
+use crate::tcp::client::TcpTransport;
+use crate::transport::Transport;
+
+/// Collects the parts of an engine.
+#[derive(Clone, Debug)]
+pub struct EngineBuilder {
+    settings: EngineSettings,
+    clock: Clock,
+}
+
+impl Default for EngineBuilder {
+    fn default() -> Self {
+        EngineBuilder { settings: EngineSettings::default(), clock: Clock::real() }
+    }
+}
+
+impl EngineBuilder {
+    /// Replaces all settings.
+    pub fn settings(mut self, settings: EngineSettings) -> Self {
+        self.settings = settings;
+        self
+    }
+
+    /// Serves peers: the handshake listens here.
+    pub fn listen(mut self, address: SocketAddr) -> Self {
+        self.settings.listen = Some(address);
+        self
+    }
+
+    /// The host that peers are told, where it differs from the listen address.
+    pub fn advertise_host(mut self, host: impl Into<String>) -> Self {
+        self.settings.advertise_host = Some(host.into());
+        self
+    }
+
+    /// Allows or forbids shared memory.
+    pub fn shm(mut self, allowed: bool) -> Self {
+        self.settings.shm = allowed;
+        self
+    }
+
+    /// Who we are to the owners of memory that we write.
+    pub fn client_id(mut self, id: ClientId) -> Self {
+        self.settings.client_id = id;
+        self
+    }
+
+    /// Another clock.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Starts the engine. Sockets listen before anything is published.
+    ///
+    /// # Errors
+    /// [`StartError`]: an address in use, no threads or descriptors left.
+    pub fn build(self) -> Result<Engine, StartError> {
+        let sockets = self.settings.listen.map(|listen| Sockets::bind(listen, &self.settings)).transpose()?;
+        let serving = sockets.as_ref().map(|sockets| sockets.serving(self.settings.shm)).transpose()?;
+        let counters = Arc::new(EngineCounters::default());
+        let paths = Paths::new(transports(&self.settings, &counters), Arc::clone(&counters));
+        Engine::start(Shared::new(self.settings, self.clock, counters, paths, serving), sockets)
+    }
+}
+
+/// The transports that the settings and the machine allow, in any order.
+fn transports(settings: &EngineSettings, counters: &Arc<EngineCounters>) -> Vec<Box<dyn Transport>> {
+    let mut list: Vec<Box<dyn Transport>> =
+        vec![Box::new(LocalTransport), Box::new(TcpTransport::new(settings.clone()))];
+    if settings.shm {
+        list.push(Box::new(ShmTransport::new(settings.clone(), Arc::clone(counters))));
+    }
+    list
+}

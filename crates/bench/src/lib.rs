@@ -5,3 +5,4 @@ pub mod memcpy;
 pub mod process;
 pub mod rpc;
 pub mod store;
+pub mod transfer;

@@ -28,10 +28,14 @@ impl ForeignMemory {
 
     /// The range as local memory of one transfer, without registering it; a null range has no bytes.
     pub fn lend(&self) -> LocalBuffer<'_> {
+        LocalBuffer::span_of(self.span())
+    }
+
+    fn span(&self) -> Span<'_> {
         let first = NonNull::new(self.address as *mut u8);
         let len = if first.is_some() { self.len as usize } else { 0 };
         // SAFETY: the range is what `new` was promised, for the borrow of self; a range of no bytes is always valid.
-        LocalBuffer::span_of(unsafe { Span::from_raw(first.unwrap_or(NonNull::dangling()), len, true) })
+        unsafe { Span::from_raw(first.unwrap_or(NonNull::dangling()), len, true) }
     }
 }
 
@@ -341,6 +345,37 @@ impl Registry {
         if region.is_open() { Ok(pin) } else { Err(refused) }
     }
 
+    /// Foreign memory as our side of one transfer: pinned when it lies inside one region. Memory that was never
+    /// registered, and a range over neighbouring regions, is used on the word given to [`ForeignMemory::new`].
+    ///
+    /// # Errors
+    /// [`RegistryError::NotARange`]; [`RegistryError::NotRegistered`] when it starts in a region and reaches over its end
+    /// into memory that is none, or a region of it is being released.
+    pub fn lend(&self, memory: ForeignMemory) -> Result<LocalBuffer<'static>, RegistryError> {
+        let (address, len) = (memory.address, memory.len);
+        if len == 0 {
+            return Ok(memory.into());
+        }
+        let end = end_of(address, len).ok_or(RegistryError::NotARange { address, len })?;
+        if let Ok(pin) = self.pin(address, len, Access::Local) {
+            return Ok(pin.into());
+        }
+        let regions = self.regions.read();
+        let mut covered = address;
+        while covered < end {
+            let after = regions.partition_point(|region| region.info.address <= covered);
+            let holder = after.checked_sub(1).and_then(|i| regions.get(i));
+            match holder.filter(|region| region.info.address + region.info.len > covered) {
+                Some(region) if region.is_open() => {
+                    covered = region.info.address + region.info.len;
+                }
+                None if covered == address => return Ok(memory.into()),
+                _ => return Err(RegistryError::NotRegistered { address, len }),
+            }
+        }
+        Ok(memory.into())
+    }
+
     /// Every open region, in order of address.
     pub fn regions(&self) -> Vec<RegionInfo> {
         let regions = self.regions.read();
@@ -430,6 +465,7 @@ pub struct LocalBuffer<'a>(Owner<'a>);
 enum Owner<'a> {
     Pinned(RegionPin),
     Borrowed(Span<'a>),
+    Foreign(ForeignMemory),
 }
 
 impl<'a> LocalBuffer<'a> {
@@ -453,6 +489,7 @@ impl<'a> LocalBuffer<'a> {
         match &self.0 {
             Owner::Pinned(pin) => pin.span(),
             Owner::Borrowed(span) => *span,
+            Owner::Foreign(memory) => memory.span(),
         }
     }
 
@@ -461,12 +498,20 @@ impl<'a> LocalBuffer<'a> {
         match &self.0 {
             Owner::Pinned(pin) => pin.len(),
             Owner::Borrowed(span) => span.len() as u64,
+            Owner::Foreign(memory) => memory.span().len() as u64,
         }
     }
 
     /// True for a buffer of no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+}
+
+/// The range is used for as long as the buffer lives, on the word given to [`ForeignMemory::new`].
+impl From<ForeignMemory> for LocalBuffer<'static> {
+    fn from(memory: ForeignMemory) -> Self {
+        LocalBuffer(Owner::Foreign(memory))
     }
 }
 
@@ -508,6 +553,28 @@ mod tests {
         for (address, len) in [(base, 8193), (base - 1, 2), (base + 8192, 1), (base, 0), (base, u64::MAX), (0, 1)] {
             assert!(registry.pin(address, len, Access::Remote).is_err(), "{address:#x}+{len}");
         }
+    }
+
+    #[test]
+    fn memory_is_lent_unless_it_reaches_over_a_region() {
+        let registry = Registry::default();
+        let mut bytes = vec![0_u8; 4096];
+        let base = bytes.as_mut_ptr() as u64;
+        // SAFETY: the vector outlives everything here, and nothing is copied.
+        let foreign = |address, len| unsafe { ForeignMemory::new(address, len) };
+        registry.add_foreign(foreign(base + 1024, 1024), Access::Local).unwrap();
+        registry.add_foreign(foreign(base + 2048, 1024), Access::Local).unwrap();
+        for (offset, len) in [(0, 10), (0, 1500), (1024, 1024), (1030, 1500), (1024, 2048), (3072, 1024), (5, 0)] {
+            assert_eq!(registry.lend(foreign(base + offset, len)).unwrap().len(), len, "{offset}+{len}");
+        }
+        assert_eq!(registry.lend(foreign(base + 1030, 3000)).unwrap_err().code(), -3);
+        assert_eq!(registry.lend(foreign(0, 1)).unwrap_err().code(), -1);
+        assert_eq!(registry.lend(foreign(u64::MAX, 2)).unwrap_err().code(), -1);
+        let pinned = registry.lend(foreign(base + 1024, 8)).unwrap();
+        assert!(registry.remove(base + 1024, Duration::ZERO).is_err(), "a lent range of a region pins it");
+        assert!(registry.lend(foreign(base + 1024, 8)).is_err(), "a region on its way out takes no new users");
+        drop(pinned);
+        registry.remove(base + 1024, Duration::ZERO).unwrap();
     }
 
     #[test]

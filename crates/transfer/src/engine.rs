@@ -130,6 +130,10 @@ impl Engine {
         self.0.shared.serving.as_ref().map(|serving| &*serving.endpoint)
     }
 
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.0.shared
+    }
+
     /// The time on the engine's clock: add to it to make a deadline.
     pub fn now(&self) -> MonotonicTime {
         self.0.shared.clock.now()

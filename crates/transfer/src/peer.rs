@@ -1,0 +1,42 @@
+//! What callers by address ask of an engine: foreign memory as our side, and what a peer has registered.
+
+use yb_mem::{ForeignMemory, LocalBuffer, RegistryError};
+use yb_types::MonotonicTime;
+
+use crate::transport::Limits;
+use crate::{Engine, SegmentHandle, TransferError};
+
+/// A range that the owner of a segment has registered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RemoteRegion {
+    /// First address in the owner's process.
+    pub address: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
+impl Engine {
+    /// Memory of somebody else as our side of a transfer, registered or not; see [`yb_mem::Registry::lend`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn lend(&self, memory: ForeignMemory) -> Result<LocalBuffer<'static>, RegistryError> {
+        self.shared().registry.lend(memory)
+    }
+
+    /// What the owner of a segment has registered, in its order; asked again if `refresh`, else as last heard.
+    ///
+    /// # Errors
+    /// [`crate::TransferErrorKind::Unreachable`], [`crate::TransferErrorKind::Protocol`].
+    pub fn remote_regions(
+        &self,
+        segment: &SegmentHandle,
+        refresh: bool,
+        deadline: MonotonicTime,
+    ) -> Result<Vec<RemoteRegion>, TransferError> {
+        let shared = self.shared();
+        let limits = Limits { clock: &shared.clock, deadline, cancel: None };
+        let desc = segment.desc(&shared.settings, refresh, &limits)?;
+        Ok(desc.buffers.iter().map(|buffer| RemoteRegion { address: buffer.address, len: buffer.len }).collect())
+    }
+}

@@ -15,6 +15,7 @@
 
 mod copy;
 mod file;
+mod group;
 mod handover;
 mod mapping;
 mod registry;
@@ -24,6 +25,9 @@ mod stream;
 
 pub use copy::{CopyHint, STREAMING_FROM, copy};
 pub use file::{read_at, write_at};
+pub use group::{
+    BLOB_BYTES, Blob, BlobError, Declaration, GroupError, GroupErrorKind, GroupSegment, Handle, HandleForm,
+};
 pub use handover::{Credentials, peer_credentials, recv_with_fds, send_with_fds};
 pub use mapping::{ControlPage, MapError, Mapping, PeerView};
 pub use registry::{

@@ -12,7 +12,9 @@ mod client;
 mod server;
 
 pub use address::RpcAddress;
-pub use client::{CallFuture, ClientCore, ClientPool, ClientSettings, Completed, ReplyBody, Retry, RpcError};
+pub use client::{
+    CallFuture, ClientCore, ClientPool, ClientSettings, Completed, Parts, Payload, ReplyBody, Retry, RpcError,
+};
 pub use server::{
     BackendChoice, BoundListener, CounterSnapshot, DeferredReply, Listener, ListenerTag, Outcome, Reply, Request,
     Server, ServerCounters, ServerLimits, ServerSettings, Service, StartError,

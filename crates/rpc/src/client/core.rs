@@ -14,6 +14,15 @@ const KEPT_INPUT: usize = 64 << 10;
 /// The body of a reply.
 pub type ReplyBody = Vec<u8>;
 
+/// What a request carries.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Parts<'a> {
+    /// The encoded arguments.
+    pub body: &'a [u8],
+    /// Bytes beside them, as they are; store calls carry none.
+    pub attachment: &'a [u8],
+}
+
 /// A call that has its answer.
 #[derive(Debug)]
 pub struct Completed<T> {
@@ -50,13 +59,30 @@ impl<T> ClientCore<T> {
     /// # Errors
     /// [`RpcError::TooLarge`], with nothing appended.
     pub fn begin(&mut self, function: u32, body: &[u8], caller: T, out: &mut Vec<u8>) -> Result<u32, RpcError> {
-        let body_len = u32::try_from(body.len()).map_err(|_| RpcError::TooLarge { bytes: body.len() })?;
+        self.begin_with(function, Parts { body, attachment: &[] }, caller, out)
+    }
+
+    /// As [`ClientCore::begin`] for a request with an attachment.
+    ///
+    /// # Errors
+    /// [`RpcError::TooLarge`], with nothing appended.
+    pub fn begin_with(
+        &mut self,
+        function: u32,
+        parts: Parts<'_>,
+        caller: T,
+        out: &mut Vec<u8>,
+    ) -> Result<u32, RpcError> {
+        let Parts { body, attachment } = parts;
+        let length = |part: &[u8]| u32::try_from(part.len()).map_err(|_| RpcError::TooLarge { bytes: part.len() });
+        let (body_len, attachment_len) = (length(body)?, length(attachment)?);
         let sequence = self.next;
         self.next = self.next.wrapping_add(1);
-        let header = RequestHeader { message_type: 0, sequence, function_id: function, body_len, attachment_len: 0 };
-        out.reserve(body.len() + REQUEST_HEADER_LEN);
+        let header = RequestHeader { message_type: 0, sequence, function_id: function, body_len, attachment_len };
+        out.reserve(body.len() + attachment.len() + REQUEST_HEADER_LEN);
         out.extend_from_slice(&header.to_bytes());
         out.extend_from_slice(body);
+        out.extend_from_slice(attachment);
         self.pending.insert(sequence, Some(caller));
         self.waiting += 1;
         Ok(sequence)

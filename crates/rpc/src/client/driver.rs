@@ -15,9 +15,9 @@ use socket2::Socket;
 use yb_env::spawn_thread;
 use yb_types::MonotonicTime;
 
-use super::core::{ClientCore, ReplyBody};
+use super::core::{ClientCore, Parts, ReplyBody};
 use super::error::RpcError;
-use super::pool::ClientSettings;
+use super::pool::{ClientSettings, Payload};
 use super::socket::{start_connecting, timespec};
 use crate::RpcAddress;
 
@@ -29,7 +29,7 @@ type Callback = Box<dyn FnOnce(Result<ReplyBody, RpcError>) + Send>;
 /// A call to make.
 pub(super) struct Order {
     pub(super) function: u32,
-    pub(super) body: Vec<u8>,
+    pub(super) payload: Payload,
     pub(super) deadline: MonotonicTime,
     pub(super) completed: Callback,
 }
@@ -189,13 +189,14 @@ impl Run {
             (std::mem::take(&mut orders.new), orders.stop)
         };
         for order in orders {
-            if u32::try_from(order.body.len()).is_err() {
-                let bytes = order.body.len();
+            let bytes = order.payload.body.len().max(order.payload.attachment.len());
+            if u32::try_from(bytes).is_err() {
                 order.answer(Err(RpcError::TooLarge { bytes }));
                 continue;
             }
             let caller = (order.deadline, order.completed);
-            if let Ok(sequence) = self.core.begin(order.function, &order.body, caller, &mut self.out) {
+            let parts = Parts { body: &order.payload.body, attachment: &order.payload.attachment };
+            if let Ok(sequence) = self.core.begin_with(order.function, parts, caller, &mut self.out) {
                 self.deadlines.insert((order.deadline, sequence));
             }
         }

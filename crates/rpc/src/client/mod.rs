@@ -8,7 +8,7 @@ mod link;
 mod pool;
 mod socket;
 
-pub use self::core::{ClientCore, Completed, ReplyBody};
+pub use self::core::{ClientCore, Completed, Parts, ReplyBody};
 pub use error::{Retry, RpcError};
 pub use future::CallFuture;
-pub use pool::{ClientPool, ClientSettings};
+pub use pool::{ClientPool, ClientSettings, Payload};

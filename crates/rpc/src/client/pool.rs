@@ -42,6 +42,21 @@ impl Default for ClientSettings {
     }
 }
 
+/// What a request carries, owned.
+#[derive(Clone, Debug, Default)]
+pub struct Payload {
+    /// The encoded arguments.
+    pub body: Vec<u8>,
+    /// Bytes beside them, as they are; store calls carry none.
+    pub attachment: Vec<u8>,
+}
+
+impl From<Vec<u8>> for Payload {
+    fn from(body: Vec<u8>) -> Self {
+        Payload { body, attachment: Vec::new() }
+    }
+}
+
 /// Calls to one server from any number of threads. Connections are opened when needed, and again after they broke.
 #[derive(Debug)]
 pub struct ClientPool {
@@ -83,12 +98,13 @@ impl ClientPool {
         self.link(deadline)?.call(function, body, deadline)
     }
 
-    /// The same without waiting: `completed` runs once, on the pool's background thread, and must not block.
-    pub fn submit<F>(&self, function: u32, body: Vec<u8>, deadline: MonotonicTime, completed: F)
+    /// The same without waiting: `completed` runs once, on the pool's background thread, and must not block. The payload
+    /// is a body, or a [`Payload`] with an attachment.
+    pub fn submit<F>(&self, function: u32, payload: impl Into<Payload>, deadline: MonotonicTime, completed: F)
     where
         F: FnOnce(Result<ReplyBody, RpcError>) + Send + 'static,
     {
-        let order = Order { function, body, deadline, completed: Box::new(completed) };
+        let order = Order { function, payload: payload.into(), deadline, completed: Box::new(completed) };
         let mut driver = self.driver.lock();
         if self.links.lock().shut_down {
             drop(driver);

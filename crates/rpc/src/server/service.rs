@@ -136,7 +136,16 @@ impl DeferredReply {
     pub fn send(mut self, write: impl FnOnce(&mut Vec<u8>)) {
         let mut frame = vec![0; RESPONSE_HEADER_LEN];
         write(&mut frame);
-        seal(&mut frame, 0, self.sequence);
+        seal(&mut frame, 0, self.sequence, 0);
+        self.post(frame, false);
+    }
+
+    /// Sends a body and an attachment.
+    pub fn send_with(mut self, body: &[u8], attachment: &[u8]) {
+        let mut frame = vec![0; RESPONSE_HEADER_LEN];
+        frame.extend_from_slice(body);
+        frame.extend_from_slice(attachment);
+        seal(&mut frame, 0, self.sequence, attachment.len());
         self.post(frame, false);
     }
 
@@ -165,12 +174,13 @@ impl Drop for DeferredReply {
     }
 }
 
-/// Fills in the header of the reply that starts at `start`; its body is everything after it. A body too long for the
-/// wire becomes error 14.
-pub(crate) fn seal(out: &mut Vec<u8>, start: usize, sequence: u32) {
-    match u32::try_from(out.len().saturating_sub(start + RESPONSE_HEADER_LEN)) {
-        Ok(body_len) => {
-            let header = ResponseHeader { error_code: 0, message_type: 0, sequence, body_len, attachment_len: 0 };
+/// Fills in the header of the reply that starts at `start`; its last `attachment` bytes are the attachment, the rest
+/// after the header is its body. What is too long for the wire becomes error 14.
+pub(crate) fn seal(out: &mut Vec<u8>, start: usize, sequence: u32, attachment: usize) {
+    let body = out.len().saturating_sub(start + RESPONSE_HEADER_LEN + attachment);
+    match u32::try_from(body).and_then(|body| Ok((body, u32::try_from(attachment)?))) {
+        Ok((body_len, attachment_len)) => {
+            let header = ResponseHeader { error_code: 0, message_type: 0, sequence, body_len, attachment_len };
             if let Some(place) = out.get_mut(start..start + RESPONSE_HEADER_LEN) {
                 place.copy_from_slice(&header.to_bytes());
             }

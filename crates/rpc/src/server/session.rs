@@ -402,7 +402,7 @@ impl<S: Service> Sessions<S> {
             Outcome(Answer::Failed { text: "the handler panicked".to_owned() })
         });
         match outcome.0 {
-            Answer::Done => seal(out, start, sequence),
+            Answer::Done => seal(out, start, sequence, 0),
             Answer::Deferred => {
                 out.truncate(start);
                 session.deferred += 1;

@@ -7,6 +7,7 @@ use yb_env::Clock;
 use yb_types::ClientId;
 
 use crate::engine::{Engine, Shared};
+use crate::file::FileTransport;
 use crate::local::LocalTransport;
 use crate::paths::Paths;
 use crate::serving::{Sockets, StartError};
@@ -81,8 +82,11 @@ impl EngineBuilder {
 
 /// The transports that the settings and the machine allow, in any order.
 fn transports(settings: &EngineSettings, counters: &Arc<EngineCounters>) -> Vec<Box<dyn Transport>> {
-    let mut list: Vec<Box<dyn Transport>> =
-        vec![Box::new(LocalTransport), Box::new(TcpTransport::new(settings.clone()))];
+    let mut list: Vec<Box<dyn Transport>> = vec![
+        Box::new(LocalTransport),
+        Box::new(FileTransport::new(settings.file, Arc::clone(counters))),
+        Box::new(TcpTransport::new(settings.clone())),
+    ];
     if settings.shm {
         list.push(Box::new(ShmTransport::new(settings.clone(), Arc::clone(counters))));
     }

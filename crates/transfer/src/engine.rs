@@ -18,6 +18,7 @@ use yb_types::{ClientId, MonotonicTime};
 
 use crate::batch::{BatchTable, Pushed};
 use crate::control::ControlThread;
+use crate::file::{self, FileSet};
 use crate::handshake::client::{Timing, exchange};
 use crate::handshake::frame::MessageType;
 use crate::handshake::reply::Notification;
@@ -30,8 +31,8 @@ use crate::stats::EngineCounters;
 use crate::tcp::server::DataThread;
 use crate::transport::{Job, Limits};
 use crate::{
-    BatchError, BatchId, BatchOutcome, BatchStatus, CancelToken, EngineBuilder, Opcode, Request, TransferError,
-    TransferErrorKind, TransferStats,
+    BatchError, BatchId, BatchOutcome, BatchStatus, CancelToken, EngineBuilder, FilePart, FileSettings, Opcode,
+    Request, TransferError, TransferErrorKind, TransferStats,
 };
 
 /// Engines of this process by endpoint, so that transfers between them need no socket.
@@ -239,11 +240,32 @@ impl Engine {
     }
 
     /// Opens the segment of the engine at `endpoint`. The answer is cached; nothing is connected until bytes move.
+    /// `file://PATH` opens a local file or block device, anew with each call, with the engine's [`FileSettings`].
     ///
     /// # Errors
-    /// [`TransferErrorKind::InvalidRequest`] when the text is not `host:port`.
+    /// [`TransferErrorKind::InvalidRequest`] when the text is not `host:port`; for files as [`Engine::open_files`].
     pub fn open_segment(&self, endpoint: &str) -> Result<SegmentHandle, TransferError> {
+        if let Some(path) = endpoint.strip_prefix(file::SCHEME) {
+            let part = FilePart { path: path.into(), len: None };
+            return self.open_files(endpoint, &[part], self.0.shared.settings.file);
+        }
         self.0.shared.open_segment(endpoint)
+    }
+
+    /// Opens files, laid end to end, as one segment: a remote address is an offset into them. Where writing is not
+    /// allowed they are opened for reading.
+    ///
+    /// # Errors
+    /// [`TransferErrorKind::Unreachable`] when a file is not there; [`TransferErrorKind::InvalidRequest`] when it cannot
+    /// be opened, is of no use as a segment, or all are empty.
+    pub fn open_files(
+        &self,
+        name: &str,
+        files: &[FilePart],
+        settings: FileSettings,
+    ) -> Result<SegmentHandle, TransferError> {
+        let opened = FileSet::open(name, files, settings)?;
+        Ok(SegmentHandle(Arc::new(Segment::of_files(name.into(), opened))))
     }
 
     /// Moves all requests and returns when nothing of them is in flight. Each has its own result.

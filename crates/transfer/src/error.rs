@@ -19,6 +19,10 @@ pub enum TransferErrorKind {
     ConnectionLost,
     /// The peer's process has gone while its memory was mapped. Use another replica.
     PeerGone,
+    /// A file behind the segment ends before the range: it was cut since it was opened. Retrying does not help.
+    EndOfFile,
+    /// A device or file system failed: EIO, no space. Use another replica.
+    Storage,
     /// The peer spoke another protocol than announced. Do not retry.
     Protocol,
     /// The deadline passed. Nothing is in flight any more.
@@ -73,7 +77,8 @@ impl TransferError {
         use TransferErrorKind as K;
         match self.kind {
             K::InvalidRequest | K::Cancelled | K::Closed => -1,
-            K::LocalNotRegistered | K::RemoteRefused => -3,
+            K::LocalNotRegistered | K::RemoteRefused | K::EndOfFile => -3,
+            K::Storage => -202,
             K::Unreachable | K::ConnectionLost | K::PeerGone | K::TimedOut => -102,
             K::Protocol => -104,
         }
@@ -90,6 +95,8 @@ impl fmt::Display for TransferError {
             K::Unreachable => "peer unreachable",
             K::ConnectionLost => "connection lost",
             K::PeerGone => "owner of the mapped memory is gone",
+            K::EndOfFile => "end of file",
+            K::Storage => "storage failed",
             K::Protocol => "protocol error",
             K::TimedOut => "deadline passed",
             K::Cancelled => "cancelled",

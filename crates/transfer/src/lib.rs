@@ -16,6 +16,7 @@ mod builder;
 mod control;
 mod engine;
 mod error;
+mod file;
 #[cfg(test)]
 mod fuzz;
 mod handshake;
@@ -37,6 +38,7 @@ pub use batch::{BatchError, BatchId, BatchStatus};
 pub use builder::EngineBuilder;
 pub use engine::Engine;
 pub use error::{TransferError, TransferErrorKind};
+pub use file::{FilePart, FileSettings};
 pub use handshake::reply::Notification;
 pub use metadata::{BufferDesc, CxlDesc, DescError, DeviceDesc, FileDesc, Protocol, SegmentDesc, ShmDesc};
 pub use peer::RemoteRegion;

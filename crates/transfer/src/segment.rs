@@ -3,13 +3,14 @@
 use std::fmt;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use yb_types::MonotonicTime;
 
 use crate::engine::Shared;
+use crate::file::FileSet;
 use crate::handshake::client::{Timing, exchange};
 use crate::handshake::frame::MessageType;
 use crate::metadata::{SegmentDesc, ShmDesc};
@@ -27,7 +28,7 @@ const COOL_DOWN: Duration = Duration::from_secs(1);
 pub struct SegmentHandle(pub(crate) Arc<Segment>);
 
 impl SegmentHandle {
-    /// `host:port` of the owner's handshake.
+    /// `host:port` of the owner's handshake, or the name of a segment of files.
     pub fn endpoint(&self) -> &str {
         &self.0.endpoint
     }
@@ -85,6 +86,7 @@ pub struct Segment {
     version: AtomicU64,
     pub(crate) shm: Slot,
     logged_version_1: AtomicBool,
+    files: OnceLock<FileSet>,
 }
 
 /// Splits `host:port`; brackets around an IPv6 host are taken off.
@@ -104,7 +106,18 @@ impl Segment {
             version: AtomicU64::new(0),
             shm: Slot::default(),
             logged_version_1: AtomicBool::new(false),
+            files: OnceLock::new(),
         }
+    }
+
+    /// A segment of files, which no process owns.
+    pub(crate) fn of_files(name: Arc<str>, files: FileSet) -> Self {
+        Segment { files: OnceLock::from(files), ..Segment::new(name, Weak::new()) }
+    }
+
+    /// The files behind the segment, if it is one of files.
+    pub(crate) fn files(&self) -> Option<&FileSet> {
+        self.files.get()
     }
 
     /// Closes connections that were idle for too long, and says whether anything is left open.

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use yb_types::ClientId;
 
+use crate::FileSettings;
+
 /// Everything about an engine that can be set.
 #[derive(Clone, Debug)]
 pub struct EngineSettings {
@@ -18,6 +20,8 @@ pub struct EngineSettings {
     pub in_process: bool,
     /// Whether shared memory may be used, in both roles (`YB_SHM`).
     pub shm: bool,
+    /// How file segments are used.
+    pub file: FileSettings,
     /// Who we are to the owners of memory that we write.
     pub client_id: ClientId,
     /// Threads that serve the data port.
@@ -64,6 +68,7 @@ impl Default for EngineSettings {
             advertise_host: None,
             in_process: true,
             shm: true,
+            file: FileSettings::default(),
             client_id: ClientId::default(),
             data_threads: 2,
             max_data_connections: 4096,
@@ -100,7 +105,12 @@ impl EngineSettings {
             value
         };
         let seconds = |name: &str, last: u64| number(name, 1..=last).map(Duration::from_secs);
-        settings.shm = lookup("YB_SHM").is_none_or(|value| !matches!(value.trim(), "0" | "false" | "no" | "off"));
+        let says_no = |value: &str| matches!(value.trim(), "0" | "false" | "no" | "off");
+        let unless_no = |name: &str| lookup(name).is_none_or(|value| !says_no(&value));
+        settings.shm = unless_no("YB_SHM");
+        settings.file.direct = unless_no("YB_FILE_DIRECT");
+        settings.file.uring = unless_no("YB_FILE_URING");
+        settings.file.durable = lookup("YB_FILE_DURABLE").is_some_and(|value| !value.is_empty() && !says_no(&value));
         settings.version_1_only = lookup("MC_TCP_PROTO").as_deref() == Some("1");
         if let Some(length) = number("MC_HANDSHAKE_MAX_LENGTH", 1 << 20..=128 << 20) {
             settings.handshake_max_length = length;
@@ -134,6 +144,8 @@ mod tests {
     fn the_environment_changes_the_defaults_within_bounds() {
         let set = |name: &str| match name {
             "YB_SHM" => Some("0".to_owned()),
+            "YB_FILE_DURABLE" => Some("1".to_owned()),
+            "YB_FILE_URING" => Some("off".to_owned()),
             "MC_TCP_LANES_PER_PEER" => Some("17".to_owned()),
             "MC_TCP_MAX_CONNECTIONS_PER_PEER" => Some("3".to_owned()),
             "MC_HANDSHAKE_MAX_LENGTH" => Some("5".to_owned()),
@@ -141,6 +153,7 @@ mod tests {
         };
         let settings = EngineSettings::from_env(set);
         assert!(!settings.shm);
+        assert_eq!(settings.file, FileSettings { durable: true, uring: false, ..FileSettings::default() });
         assert_eq!(settings.lanes_per_peer, 3);
         assert_eq!(settings.handshake_max_length, 1 << 20);
         assert!(EngineSettings::from_env(|_| None).shm);

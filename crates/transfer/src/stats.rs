@@ -45,6 +45,12 @@ pub struct TransferStats {
     pub shm_peers: u64,
     /// Requests that failed over one transport and were tried over another.
     pub rerouted: u64,
+    /// Bytes from and to files that went past the page cache.
+    pub file_direct_bytes: u64,
+    /// Those of them from and to memory whose pages are fixed for io_uring.
+    pub file_fixed_bytes: u64,
+    /// Calls that used plain reads and writes, because there is no io_uring here or it is switched off.
+    pub file_plain_calls: u64,
     /// Calls that fell back from shared memory to TCP, counted once a peer.
     pub shm_fallbacks: u64,
 }
@@ -111,6 +117,9 @@ pub(crate) struct EngineCounters {
     pub(crate) refused: AtomicU64,
     pub(crate) data_connections: AtomicU64,
     pub(crate) shm_peers: AtomicU64,
+    pub(crate) file_direct_bytes: AtomicU64,
+    pub(crate) file_fixed_bytes: AtomicU64,
+    pub(crate) file_plain_calls: AtomicU64,
     pub(crate) shm_fallbacks: AtomicU64,
 }
 
@@ -141,6 +150,9 @@ impl EngineCounters {
             refused_connections: self.refused.load(Ordering::Relaxed),
             data_connections: self.data_connections.load(Ordering::Relaxed),
             shm_peers: self.shm_peers.load(Ordering::Relaxed),
+            file_direct_bytes: self.file_direct_bytes.load(Ordering::Relaxed),
+            file_fixed_bytes: self.file_fixed_bytes.load(Ordering::Relaxed),
+            file_plain_calls: self.file_plain_calls.load(Ordering::Relaxed),
             shm_fallbacks: self.shm_fallbacks.load(Ordering::Relaxed),
         }
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use io_uring::types::{CancelBuilder, Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode, squeue};
-use yb_mem::Span;
+use yb_mem::{RegionInfo, Span};
 
 /// Marks what is no operation of the user.
 const OURS: u64 = 1 << 63;
@@ -121,13 +121,29 @@ impl DiskRing {
     /// # Errors
     /// The operating system's, such as the limit of locked memory; the slot is empty then.
     pub fn fix(&mut self, slot: u16, span: Span<'_>) -> io::Result<()> {
+        self.pin(slot, span.address(), span.len() as u64)
+    }
+
+    /// As [`DiskRing::fix`], for a part of a registered region.
+    ///
+    /// # Errors
+    /// As [`DiskRing::fix`]; `InvalidInput` when the part is not inside the region.
+    pub fn fix_region(&mut self, slot: u16, region: &RegionInfo, offset: u64, len: u64) -> io::Result<()> {
+        if len == 0 || offset.checked_add(len).is_none_or(|end| end > region.len) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        self.pin(slot, region.address + offset, len)
+    }
+
+    fn pin(&mut self, slot: u16, address: u64, len: u64) -> io::Result<()> {
         let place = self.slots.get_mut(usize::from(slot)).ok_or(io::ErrorKind::InvalidInput)?;
         *place = None;
-        let piece = libc::iovec { iov_base: span.address() as *mut libc::c_void, iov_len: span.len() };
-        // SAFETY: the span is mapped during the call. Later the kernel reaches its pages through the references that it
-        // takes here, whatever is mapped at the address.
+        let piece = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: len as usize };
+        // SAFETY: the range is a span, or was declared to be memory; the kernel refuses what is not mapped. Later it
+        // reaches the pages through the references that it takes here, whatever is mapped at the address, and only for
+        // operations whose span lies in the range.
         unsafe { self.ring.submitter().register_buffers_update(u32::from(slot), &[piece], None)? };
-        *place = Some((span.address(), span.len() as u64));
+        *place = Some((address, len));
         Ok(())
     }
 

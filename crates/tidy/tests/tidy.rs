@@ -8,7 +8,7 @@ use yb_tidy::{metadata, text, tracked};
 const ISLANDS: &[&str] = &["crates/mem/", "crates/uring/", "crates/verbs/", "crates/python/"];
 
 /// Crates without I/O, clock or threads; they may depend on each other only.
-const PURE: &[&str] = &["yb-types", "yb-pack", "yb-pack-derive", "yb-wire", "yb-alloc", "yb-catalog", "yb-settings"];
+const PURE: &[&str] = &["yb-types", "yb-pack", "yb-pack-derive", "yb-wire", "yb-alloc", "yb-catalog", "yb-settings", "yb-sched"];
 
 const LINES_MAX: usize = 800;
 

@@ -8,7 +8,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
-use smallvec::{SmallVec, smallvec};
 use yb_env::Clock;
 use yb_mem::{
     Access, ForeignMemory, LocalBuffer, Location, MapError, MemorySegment, RegionInfo, Registry, RegistryError,
@@ -16,7 +15,8 @@ use yb_mem::{
 };
 use yb_types::{ClientId, MonotonicTime};
 
-use crate::batch::{BatchTable, Pushed};
+use crate::batch::queue::WorkQueue;
+use crate::batch::table::BatchTable;
 use crate::control::ControlThread;
 use crate::file::{self, FileSet};
 use crate::handshake::client::{Timing, exchange};
@@ -29,23 +29,17 @@ use crate::serving::{Serving, Sockets, StartError};
 use crate::settings::EngineSettings;
 use crate::stats::EngineCounters;
 use crate::tcp::server::DataThread;
-use crate::transport::{Job, Limits};
+use crate::transport::Limits;
 use crate::{
-    BatchError, BatchId, BatchOutcome, BatchStatus, CancelToken, EngineBuilder, FilePart, FileSettings, Opcode,
-    Request, TransferError, TransferErrorKind, TransferStats,
+    BatchOutcome, CancelToken, EngineBuilder, FilePart, FileSettings, Request, TransferError, TransferErrorKind,
+    TransferStats,
 };
 
 /// Engines of this process by endpoint, so that transfers between them need no socket.
 static IN_PROCESS: Mutex<BTreeMap<Arc<str>, Weak<Shared>>> = Mutex::new(BTreeMap::new());
 
-/// Most threads that run submitted batches.
-const MAX_BATCH_WORKERS: usize = 4;
-
 /// How many segments are remembered though nothing is open to them.
 const KEPT_SEGMENTS: usize = 1024;
-
-/// A submitted batch below this size that needs no socket is copied at once, in the caller.
-const INLINE_BYTES: u64 = 256 << 10;
 
 pub(crate) struct Shared {
     pub(crate) serving: Option<Serving>,
@@ -55,12 +49,13 @@ pub(crate) struct Shared {
     pub(crate) counters: Arc<EngineCounters>,
     segments: RwLock<BTreeMap<Arc<str>, SegmentHandle>>,
     pub(crate) paths: Paths,
-    batches: BatchTable,
+    pub(crate) batches: BatchTable,
+    pub(crate) queue: WorkQueue,
     closed: AtomicBool,
 }
 
-struct Running {
-    shared: Arc<Shared>,
+pub(crate) struct Running {
+    pub(crate) shared: Arc<Shared>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -80,7 +75,7 @@ impl Running {
 
     fn stop(&self) {
         self.shared.close();
-        self.shared.batches.join();
+        self.shared.queue.join();
         self.shared.paths.stop();
         for thread in self.threads.lock().drain(..) {
             let _ = thread.join();
@@ -100,7 +95,7 @@ impl Drop for Running {
 
 /// A Transfer Engine. Clones are the same engine; it stops when the last one is dropped or [`Engine::shutdown`] is called.
 #[derive(Clone)]
-pub struct Engine(Arc<Running>);
+pub struct Engine(pub(crate) Arc<Running>);
 
 impl std::fmt::Debug for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -283,63 +278,6 @@ impl Engine {
         self.0.shared.run(requests, deadline, Some(cancel))
     }
 
-    /// Starts a batch. Small ones that need no socket are done when this returns.
-    ///
-    /// # Errors
-    /// [`BatchError::TooMany`], [`BatchError::Closed`].
-    pub fn submit(&self, requests: Vec<Request<'static>>, deadline: MonotonicTime) -> Result<BatchId, BatchError> {
-        let shared = &self.0.shared;
-        let total: u64 = requests.iter().map(|request| request.local.len()).sum();
-        if total <= INLINE_BYTES
-            && requests.iter().all(|r| shared.paths.is_immediate(&r.segment, r.remote.0, r.local.len()))
-        {
-            return shared.batches.push_done(shared.run(&requests, deadline, None));
-        }
-        match shared.batches.push(requests, deadline, MAX_BATCH_WORKERS)? {
-            Pushed::Taken(id) => Ok(id),
-            Pushed::StartWorker(id) => {
-                let worker = Arc::clone(shared);
-                let started = yb_env::spawn_thread("yb-batch", move || worker.serve_batches());
-                if started.is_err() && shared.batches.worker_failed() {
-                    return Err(BatchError::Closed);
-                }
-                Ok(id)
-            }
-        }
-    }
-
-    /// Where a batch stands.
-    ///
-    /// # Errors
-    /// [`BatchError::Unknown`].
-    pub fn status(&self, id: BatchId) -> Result<BatchStatus, BatchError> {
-        self.0.shared.batches.status(id)
-    }
-
-    /// Waits until the batch is terminal or the time has come, and says where it stands.
-    ///
-    /// # Errors
-    /// [`BatchError::Unknown`].
-    pub fn wait(&self, id: BatchId, until: MonotonicTime) -> Result<BatchStatus, BatchError> {
-        self.0.shared.batches.wait(id, until.since(self.now()))
-    }
-
-    /// Asks a batch to stop. It is terminal when its status says so.
-    ///
-    /// # Errors
-    /// [`BatchError::Unknown`].
-    pub fn cancel(&self, id: BatchId) -> Result<(), BatchError> {
-        self.0.shared.batches.cancel(id)
-    }
-
-    /// Forgets a terminal batch.
-    ///
-    /// # Errors
-    /// [`BatchError::Unknown`]; [`BatchError::Busy`] when it is not terminal.
-    pub fn release(&self, id: BatchId) -> Result<(), BatchError> {
-        self.0.shared.batches.release(id)
-    }
-
     /// The counters now.
     pub fn stats(&self) -> TransferStats {
         self.0.shared.counters.snapshot()
@@ -366,12 +304,7 @@ impl Engine {
         notification: &Notification,
         deadline: MonotonicTime,
     ) -> Result<(), TransferError> {
-        let limits = Limits { clock: &self.0.shared.clock, deadline, cancel: None };
-        if let Some(sent) = self.0.shared.paths.notify(segment, notification, &limits) {
-            return sent;
-        }
-        let json = serde_json::json!({"name": notification.name, "notify_msg": notification.message});
-        self.0.shared.message(segment, MessageType::Notify, &format!("{json}\n"), deadline)
+        self.0.shared.notify(segment, notification, deadline)
     }
 
     /// Asks whether a peer's process answers.
@@ -408,6 +341,7 @@ impl Shared {
         paths: Paths,
         serving: Option<Serving>,
     ) -> Self {
+        let queue = WorkQueue::new(settings.class_weights);
         Shared {
             serving,
             settings,
@@ -417,8 +351,23 @@ impl Shared {
             segments: RwLock::new(BTreeMap::new()),
             paths,
             batches: BatchTable::default(),
+            queue,
             closed: AtomicBool::new(false),
         }
+    }
+
+    pub(crate) fn notify(
+        &self,
+        segment: &SegmentHandle,
+        notification: &Notification,
+        deadline: MonotonicTime,
+    ) -> Result<(), TransferError> {
+        let limits = Limits { clock: &self.clock, deadline, cancel: None };
+        if let Some(sent) = self.paths.notify(segment, notification, &limits) {
+            return sent;
+        }
+        let json = serde_json::json!({"name": notification.name, "notify_msg": notification.message});
+        self.message(segment, MessageType::Notify, &format!("{json}\n"), deadline)
     }
 
     fn message(
@@ -496,61 +445,19 @@ impl Shared {
         });
     }
 
-    fn run(&self, requests: &[Request<'_>], deadline: MonotonicTime, cancel: Option<&CancelToken>) -> BatchOutcome {
-        let mut outcome = BatchOutcome { results: smallvec![Ok(()); requests.len()] };
-        let mut jobs: SmallVec<[Job<'_>; 4]> = SmallVec::new();
-        for (index, (request, result)) in requests.iter().zip(&mut outcome.results).enumerate() {
-            match self.check(request) {
-                Ok(true) => {
-                    let (local, remote) = (request.local.span(), request.remote.0);
-                    let job = Job::new(request.op, local, &request.segment, remote, &request.options);
-                    jobs.push(Job { index, ..job });
-                }
-                Ok(false) => {}
-                Err(refused) => *result = Err(refused),
-            }
-        }
-        // Those that are given up first go first.
-        let given_up = |job: &Job<'_>| job.options.deadline.map_or(deadline, |own| own.min(deadline));
-        if jobs.iter().any(|job| job.options.deadline.is_some()) {
-            jobs.sort_by_key(given_up);
-        }
-        for part in jobs.chunk_by_mut(|left, right| given_up(left) == given_up(right)) {
-            let deadline = part.first().map_or(deadline, given_up);
-            self.paths.run(part, &Limits { clock: &self.clock, deadline, cancel });
-        }
-        for job in jobs {
-            if let (Some(slot), Some(result)) = (outcome.results.get_mut(job.index), job.outcome) {
-                *slot = result;
-            }
-        }
-        outcome
-    }
-
-    /// Whether there is something to move.
-    fn check(&self, request: &Request<'_>) -> Result<bool, TransferError> {
-        if self.closed.load(Ordering::SeqCst) {
-            return Err(request.segment.error(TransferErrorKind::Closed, "the engine was shut down"));
-        }
-        if request.op == Opcode::Read && !request.local.span().is_writable() {
-            return Err(request.segment.error(TransferErrorKind::InvalidRequest, "a read needs writable memory"));
-        }
-        Ok(!request.local.is_empty())
-    }
-
-    fn serve_batches(&self) {
-        while let Some(work) = self.batches.next() {
-            let outcome = self.run(&work.requests, work.deadline, Some(&work.cancel));
-            drop(work.requests);
-            self.batches.finish(work.id, outcome);
-        }
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
     }
 
     fn close(&self) {
         if self.closed.swap(true, Ordering::SeqCst) {
             return;
         }
-        self.batches.close();
+        for batch in self.batches.close() {
+            // Cancelling all of a batch cannot be refused.
+            let _ = batch.cancel(None);
+        }
+        self.queue.close();
         if let Some(serving) = &self.serving {
             IN_PROCESS.lock().remove(&serving.endpoint);
             serving.control.stop();

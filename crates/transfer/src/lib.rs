@@ -31,10 +31,11 @@ mod serving;
 mod settings;
 mod shm;
 mod stats;
+mod submit;
 mod tcp;
 mod transport;
 
-pub use batch::{BatchError, BatchId, BatchStatus};
+pub use batch::{BatchError, BatchId, BatchProgress, BatchStatus, NotificationState, TaskState, TaskStatus};
 pub use builder::EngineBuilder;
 pub use engine::Engine;
 pub use error::{TransferError, TransferErrorKind};
@@ -42,7 +43,7 @@ pub use file::{FilePart, FileSettings};
 pub use handshake::reply::Notification;
 pub use metadata::{BufferDesc, CxlDesc, DescError, DeviceDesc, FileDesc, Protocol, SegmentDesc, ShmDesc};
 pub use peer::RemoteRegion;
-pub use request::{BatchOutcome, Opcode, Request, RequestOptions, TrafficClass};
+pub use request::{BatchOutcome, Opcode, Request, RequestOptions};
 pub use segment::SegmentHandle;
 pub use serving::StartError;
 pub use settings::EngineSettings;
@@ -52,3 +53,4 @@ pub use yb_mem::{
     Access, ForeignMemory, HugePages, LocalBuffer, Location, MapError, MemorySegment, RegionInfo, RegistryError,
     SegmentOptions, Span,
 };
+pub use yb_sched::TrafficClass;

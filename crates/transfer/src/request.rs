@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use yb_mem::LocalBuffer;
+use yb_sched::TrafficClass;
 use yb_types::{MonotonicTime, SegmentAddress};
 
 use crate::{SegmentHandle, TransferError};
@@ -16,27 +17,6 @@ pub enum Opcode {
     Read = 0,
     /// Local to remote.
     Write = 1,
-}
-
-/// Batches of different classes share the engine by the weights of the classes (`EngineSettings::class_weights`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct TrafficClass(pub u8);
-
-impl TrafficClass {
-    /// How many there are: 0 to 7.
-    pub const COUNT: usize = 8;
-    /// What somebody waits for.
-    pub const HIGH: TrafficClass = TrafficClass(0);
-    /// The default.
-    pub const NORMAL: TrafficClass = TrafficClass(1);
-    /// What nobody waits for.
-    pub const LOW: TrafficClass = TrafficClass(2);
-}
-
-impl Default for TrafficClass {
-    fn default() -> Self {
-        TrafficClass::NORMAL
-    }
 }
 
 /// What a caller may say about a request besides what to move.

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use yb_sched::TrafficClass;
 use yb_types::ClientId;
 
 use crate::FileSettings;
@@ -54,6 +55,10 @@ pub struct EngineSettings {
     pub idle_lane_timeout: Duration,
     /// After how long the kernel probes an idle connection.
     pub keepalive: Duration,
+    /// Submitted batches are cut into chunks of so many bytes; what is urgent waits for one of them at most.
+    pub chunk_bytes: u64,
+    /// How the classes of traffic share the workers.
+    pub class_weights: [u32; TrafficClass::COUNT],
     /// Speak version 1 of the data wire only (`MC_TCP_PROTO=1`).
     pub version_1_only: bool,
     /// Most notifications kept until they are fetched (`MC_HANDSHAKE_MAX_NOTIFY_ENTRIES`).
@@ -85,6 +90,8 @@ impl Default for EngineSettings {
             max_idle_lanes: 16,
             idle_lane_timeout: Duration::from_secs(60),
             keepalive: Duration::from_secs(30),
+            chunk_bytes: 16 << 20,
+            class_weights: TrafficClass::WEIGHTS,
             version_1_only: false,
             max_notifications: 1024,
         }

@@ -18,6 +18,7 @@ mod file;
 mod group;
 mod handover;
 mod mapping;
+mod memory_device;
 mod registry;
 mod segment;
 mod span;
@@ -30,6 +31,7 @@ pub use group::{
 };
 pub use handover::{Credentials, peer_credentials, recv_with_fds, send_with_fds};
 pub use mapping::{ControlPage, MapError, Mapping, PeerView};
+pub use memory_device::{Coherence, MemoryDevice};
 pub use registry::{
     Access, ForeignMemory, LocalBuffer, Location, RegionInfo, RegionPin, Registry, RegistryError, ShareableRegion,
 };

@@ -7,13 +7,15 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, RwLock};
 
-use crate::{MemorySegment, Span};
+use crate::{MemoryDevice, MemorySegment, Span, SpanError};
 
 /// Memory that belongs to somebody outside Rust: an interpreter's buffer, a C library's allocation.
 #[derive(Debug)]
 pub struct ForeignMemory {
     address: u64,
     len: u64,
+    /// Keeps memory of a device mapped.
+    device: Option<Arc<MemoryDevice>>,
 }
 
 impl ForeignMemory {
@@ -23,7 +25,16 @@ impl ForeignMemory {
     /// The range must stay mapped, readable and writable as long as this value lives and until the region made from it
     /// is unregistered successfully, and no Rust reference to its bytes may live while transfers use it.
     pub unsafe fn new(address: u64, len: u64) -> Self {
-        ForeignMemory { address, len }
+        ForeignMemory { address, len, device: None }
+    }
+
+    /// A part of a mapped memory device, which stays mapped for as long as this value, and what is made of it, lives.
+    ///
+    /// # Errors
+    /// [`SpanError::OutOfRange`] when it is not wholly inside.
+    pub fn of_device(device: Arc<MemoryDevice>, offset: u64, len: u64) -> Result<Self, SpanError> {
+        let address = device.span(offset, len)?.address();
+        Ok(ForeignMemory { address, len, device: Some(device) })
     }
 
     /// The range as local memory of one transfer, without registering it; a null range has no bytes.
@@ -34,7 +45,7 @@ impl ForeignMemory {
     fn span(&self) -> Span<'_> {
         let first = NonNull::new(self.address as *mut u8);
         let len = if first.is_some() { self.len as usize } else { 0 };
-        // SAFETY: the range is what `new` was promised, for the borrow of self; a range of no bytes is always valid.
+        // SAFETY: the range is what `new` was promised, or a part of the device that self holds, for the borrow of self; a range of no bytes is always valid.
         unsafe { Span::from_raw(first.unwrap_or(NonNull::dangling()), len, true) }
     }
 }
@@ -111,7 +122,7 @@ impl RegistryError {
 #[derive(Debug)]
 enum Backing {
     Segment(Arc<MemorySegment>),
-    Foreign,
+    Foreign(#[expect(dead_code, reason = "it is held, not used")] Option<Arc<MemoryDevice>>),
 }
 
 #[derive(Debug)]
@@ -246,7 +257,7 @@ impl Registry {
         access: Access,
         location: Location,
     ) -> Result<RegionInfo, RegistryError> {
-        self.prepare(RegionInfo { address: memory.address, len: memory.len, access, location }, Backing::Foreign)
+        self.prepare(RegionInfo { address: memory.address, len: memory.len, access, location }, Backing::Foreign(memory.device))
     }
 
     /// Opens a prepared region for use.
@@ -391,7 +402,7 @@ impl Registry {
                 let (address, len) = (region.info.address, region.info.len);
                 Some(ShareableRegion { address, len, segment: Arc::clone(segment) })
             }
-            Backing::Foreign => None,
+            Backing::Foreign(_) => None,
         })
         .collect()
     }

@@ -25,7 +25,9 @@ fn main() {
         listen: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
         shm: args.iter().any(|arg| arg == "shm"),
         in_process: false,
-        ..EngineSettings::default()
+        data_threads: std::env::var("DATA_THREADS").ok().and_then(|t| t.parse().ok()).unwrap_or(2),
+        stripe_min: std::env::var("STRIPE_MIN").ok().and_then(|t| t.parse().ok()).unwrap_or(4 << 20),
+        ..EngineSettings::from_env(|name| std::env::var(name).ok())
     };
     match args[0].as_str() {
         "target" => {

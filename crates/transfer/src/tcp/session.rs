@@ -23,6 +23,8 @@ const INBOX: usize = 1024;
 const BUDGET: usize = 4 << 20;
 /// Answers that may wait before reading stops.
 const MAX_ANSWERS: usize = 64;
+/// Status frames that leave at the latest, though more requests are here already.
+const STATUSES_AT_ONCE: usize = 32;
 
 /// What a session is doing, for the question whether a range is quiet.
 #[derive(Debug)]
@@ -163,13 +165,23 @@ impl Session {
         let mut moved = 0;
         while moved < BUDGET {
             self.parse(host);
-            let step = if self.answers.is_empty() {
-                if self.closing {
-                    return Wants::Close;
-                }
-                self.receive(host)
-            } else {
+            if self.closing && self.answers.is_empty() {
+                return Wants::Close;
+            }
+            let step = if self.must_answer() {
                 self.send(host)
+            } else {
+                match self.receive(host) {
+                    // Nothing more is here: what was put off leaves now, in one call.
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock && !self.answers.is_empty() => {
+                        self.send(host)
+                    }
+                    Ok(0) if !self.answers.is_empty() => {
+                        self.closing = true;
+                        continue;
+                    }
+                    other => other,
+                }
             };
             match step {
                 Ok(0) => return Wants::Close,
@@ -190,6 +202,13 @@ impl Session {
             true => Wants::Read,
             false => Wants::Write,
         }
+    }
+
+    /// Status frames of writes wait for their neighbours while more is arriving, bytes of reads do not.
+    fn must_answer(&self) -> bool {
+        self.closing
+            || self.answers.len() >= STATUSES_AT_ONCE
+            || self.answers.iter().any(|answer| answer.body.is_some())
     }
 
     /// Turns received headers into answers, up to a write that needs bytes or must wait.

@@ -6,5 +6,11 @@
 #![forbid(unsafe_code)]
 
 pub mod classes;
+pub mod rails;
+mod slab;
 
 pub use classes::{ClassQueue, Item, TrafficClass};
+pub use rails::{
+    Completion, Effect, End, Failure, Fault, Finished, Post, RailEvent, RailId, RailScheduler, RailSettings, RailSpec,
+    RailState, RailView, SliceId, TransferId, TransferSpec,
+};

@@ -139,7 +139,9 @@ fn dax_size(metadata: &std::fs::Metadata) -> Result<u64, MapError> {
     let path = format!("/sys/dev/char/{major}:{minor}/size");
     let what = "reading the size of a DAX device";
     let text = std::fs::read_to_string(path).map_err(|source| MapError::Os { what, source })?;
-    text.trim().parse().map_err(|error| MapError::Os { what, source: io::Error::new(io::ErrorKind::InvalidData, error) })
+    text.trim()
+        .parse()
+        .map_err(|error| MapError::Os { what, source: io::Error::new(io::ErrorKind::InvalidData, error) })
 }
 
 /// Takes the blocks of a file now: a mapping that finds the file system full later is killed. Where the file system

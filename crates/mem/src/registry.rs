@@ -257,7 +257,10 @@ impl Registry {
         access: Access,
         location: Location,
     ) -> Result<RegionInfo, RegistryError> {
-        self.prepare(RegionInfo { address: memory.address, len: memory.len, access, location }, Backing::Foreign(memory.device))
+        self.prepare(
+            RegionInfo { address: memory.address, len: memory.len, access, location },
+            Backing::Foreign(memory.device),
+        )
     }
 
     /// Opens a prepared region for use.

@@ -4,8 +4,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use yb_env::Clock;
+use yb_mem::MemoryDevice;
 use yb_types::ClientId;
 
+use crate::cxl::{CxlSettings, CxlTransport};
 use crate::engine::{Engine, Shared};
 use crate::file::FileTransport;
 use crate::local::LocalTransport;
@@ -70,23 +72,38 @@ impl EngineBuilder {
     /// Starts the engine. Sockets listen before anything is published.
     ///
     /// # Errors
-    /// [`StartError`]: an address in use, no threads or descriptors left.
+    /// [`StartError`]: an address in use, no threads or descriptors left, a memory device that cannot be mapped.
     pub fn build(self) -> Result<Engine, StartError> {
         let sockets = self.settings.listen.map(|listen| Sockets::bind(listen, &self.settings)).transpose()?;
         let serving = sockets.as_ref().map(|sockets| sockets.serving(self.settings.shm)).transpose()?;
         let counters = Arc::new(EngineCounters::default());
-        let paths = Paths::new(transports(&self.settings, &counters), Arc::clone(&counters));
-        Engine::start(Shared::new(self.settings, self.clock, counters, paths, serving), sockets)
+        let device = self.settings.cxl.as_ref().map(open_device).transpose()?;
+        let transports = transports(&self.settings, &counters, device.clone());
+        let paths = Paths::new(transports, Arc::clone(&counters));
+        Engine::start(Shared::new(self.settings, self.clock, counters, paths, serving, device), sockets)
     }
 }
 
+/// Maps the memory device that the settings name.
+fn open_device(cxl: &CxlSettings) -> Result<Arc<MemoryDevice>, StartError> {
+    let opened = MemoryDevice::open(&cxl.path, cxl.size, cxl.coherence);
+    opened.map(Arc::new).map_err(|source| StartError::Device { path: cxl.path.clone(), source })
+}
+
 /// The transports that the settings and the machine allow, in any order.
-fn transports(settings: &EngineSettings, counters: &Arc<EngineCounters>) -> Vec<Box<dyn Transport>> {
+fn transports(
+    settings: &EngineSettings,
+    counters: &Arc<EngineCounters>,
+    device: Option<Arc<MemoryDevice>>,
+) -> Vec<Box<dyn Transport>> {
     let mut list: Vec<Box<dyn Transport>> = vec![
-        Box::new(LocalTransport),
+        Box::new(LocalTransport { device: device.clone() }),
         Box::new(FileTransport::new(settings.file, Arc::clone(counters))),
         Box::new(TcpTransport::new(settings.clone())),
     ];
+    if let Some(device) = device {
+        list.push(Box::new(CxlTransport::new(device, settings)));
+    }
     if settings.shm {
         list.push(Box::new(ShmTransport::new(settings.clone(), Arc::clone(counters))));
     }

@@ -10,14 +10,15 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock};
 use yb_env::Clock;
 use yb_mem::{
-    Access, ForeignMemory, LocalBuffer, Location, MapError, MemorySegment, RegionInfo, Registry, RegistryError,
-    SegmentOptions,
+    Access, ForeignMemory, LocalBuffer, Location, MapError, MemoryDevice, MemorySegment, RegionInfo, Registry,
+    RegistryError, SegmentOptions,
 };
 use yb_types::{ClientId, MonotonicTime};
 
 use crate::batch::queue::WorkQueue;
 use crate::batch::table::BatchTable;
 use crate::control::ControlThread;
+use crate::cxl;
 use crate::file::{self, FileSet};
 use crate::handshake::client::{Timing, exchange};
 use crate::handshake::frame::MessageType;
@@ -49,6 +50,8 @@ pub(crate) struct Shared {
     pub(crate) counters: Arc<EngineCounters>,
     segments: RwLock<BTreeMap<Arc<str>, SegmentHandle>>,
     pub(crate) paths: Paths,
+    /// The memory device that is shared with others.
+    device: Option<Arc<MemoryDevice>>,
     pub(crate) batches: BatchTable,
     pub(crate) queue: WorkQueue,
     closed: AtomicBool,
@@ -221,6 +224,11 @@ impl Engine {
         shared.registry.remove_after(address, patience, || shared.paths.region_removed(address))
     }
 
+    /// The mapped memory device of the settings. Parts of it are registered as [`ForeignMemory::of_device`].
+    pub fn memory_device(&self) -> Option<&Arc<MemoryDevice>> {
+        self.0.shared.device.as_ref()
+    }
+
     /// Every registered region.
     pub fn regions(&self) -> Vec<RegionInfo> {
         self.0.shared.registry.regions()
@@ -235,7 +243,8 @@ impl Engine {
     }
 
     /// Opens the segment of the engine at `endpoint`. The answer is cached; nothing is connected until bytes move.
-    /// `file://PATH` opens a local file or block device, anew with each call, with the engine's [`FileSettings`].
+    /// `file://PATH` opens a local file or block device, anew with each call, with the engine's [`FileSettings`];
+    /// `cxl://` opens the engine's memory device: remote addresses are offsets in it.
     ///
     /// # Errors
     /// [`TransferErrorKind::InvalidRequest`] when the text is not `host:port`; for files as [`Engine::open_files`].
@@ -340,6 +349,7 @@ impl Shared {
         counters: Arc<EngineCounters>,
         paths: Paths,
         serving: Option<Serving>,
+        device: Option<Arc<MemoryDevice>>,
     ) -> Self {
         let queue = WorkQueue::new(settings.class_weights);
         Shared {
@@ -350,6 +360,7 @@ impl Shared {
             counters,
             segments: RwLock::new(BTreeMap::new()),
             paths,
+            device,
             batches: BatchTable::default(),
             queue,
             closed: AtomicBool::new(false),
@@ -423,7 +434,8 @@ impl Shared {
         if let Some(open) = self.segments.read().get(endpoint) {
             return Ok(open.clone());
         }
-        if split_endpoint(endpoint).is_none() {
+        let is_device = endpoint.starts_with(cxl::SCHEME) && self.device.is_some();
+        if !is_device && split_endpoint(endpoint).is_none() {
             return Err(TransferError::new(TransferErrorKind::InvalidRequest, endpoint, "an endpoint is host:port"));
         }
         let found = || IN_PROCESS.lock().get(endpoint).cloned();

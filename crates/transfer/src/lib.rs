@@ -14,6 +14,7 @@
 mod batch;
 mod builder;
 mod control;
+mod cxl;
 mod engine;
 mod error;
 mod file;
@@ -37,6 +38,7 @@ mod transport;
 
 pub use batch::{BatchError, BatchId, BatchProgress, BatchStatus, NotificationState, TaskState, TaskStatus};
 pub use builder::EngineBuilder;
+pub use cxl::CxlSettings;
 pub use engine::Engine;
 pub use error::{TransferError, TransferErrorKind};
 pub use file::{FilePart, FileSettings};
@@ -50,7 +52,7 @@ pub use settings::EngineSettings;
 pub use stats::{TransferStats, TransportStats};
 pub use transport::{CancelToken, TransportKind};
 pub use yb_mem::{
-    Access, ForeignMemory, HugePages, LocalBuffer, Location, MapError, MemorySegment, RegionInfo, RegistryError,
-    SegmentOptions, Span,
+    Access, Coherence, ForeignMemory, HugePages, LocalBuffer, Location, MapError, MemoryDevice, MemorySegment,
+    RegionInfo, RegistryError, SegmentOptions, Span,
 };
 pub use yb_sched::TrafficClass;

@@ -1,25 +1,40 @@
 //! The transport inside one process: no socket, one copy.
 
-use yb_mem::{Access, CopyHint};
+use std::sync::Arc;
+
+use yb_mem::{Access, CopyHint, MemoryDevice};
 
 use crate::segment::Segment;
 use crate::transport::{Job, Limits, Transport};
 use crate::{Opcode, TransferErrorKind, TransportKind};
 
-#[derive(Debug)]
-pub(crate) struct LocalTransport;
+/// Copies between regions of this process.
+#[derive(Debug, Default)]
+pub(crate) struct LocalTransport {
+    /// Where there is a memory device, an address may be an offset in it.
+    pub(crate) device: Option<Arc<MemoryDevice>>,
+}
+
+impl LocalTransport {
+    fn holds(&self, segment: &Segment, remote: u64, len: u64) -> bool {
+        let Some(device) = &self.device else { return segment.in_process.strong_count() > 0 };
+        let may_be_offset = remote.checked_add(len).is_some_and(|end| end <= device.len());
+        let owner = segment.in_process.upgrade();
+        owner.is_some_and(|owner| !may_be_offset || owner.registry.pin(remote, len, Access::Remote).is_ok())
+    }
+}
 
 impl Transport for LocalTransport {
     fn kind(&self) -> TransportKind {
         TransportKind::Local
     }
 
-    fn reaches(&self, segment: &Segment, _remote: u64, _len: u64, _limits: &Limits<'_>) -> bool {
-        segment.in_process.strong_count() > 0
+    fn reaches(&self, segment: &Segment, remote: u64, len: u64, _limits: &Limits<'_>) -> bool {
+        self.holds(segment, remote, len)
     }
 
-    fn is_immediate(&self, segment: &Segment, _remote: u64, _len: u64) -> bool {
-        segment.in_process.strong_count() > 0
+    fn is_immediate(&self, segment: &Segment, remote: u64, len: u64) -> bool {
+        self.holds(segment, remote, len)
     }
 
     fn run(&self, jobs: &mut [Job<'_>], limits: &Limits<'_>) {

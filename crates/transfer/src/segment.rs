@@ -153,7 +153,11 @@ impl Segment {
         refresh: bool,
         limits: &Limits<'_>,
     ) -> Result<Arc<PeerAddress>, TransferError> {
-        self.known(settings, refresh, limits).map(|known| known.address)
+        let known = self.known(settings, refresh, limits)?;
+        if known.address.port == 0 {
+            return Err(self.error(TransferErrorKind::Protocol, "the peer has no TCP data port"));
+        }
+        Ok(known.address)
     }
 
     /// Asks the peer again, and says whether its data port is another one now.
@@ -216,9 +220,6 @@ impl Segment {
             self.error(kind, format!("asking for its metadata: {error}"))
         })?;
         let desc = SegmentDesc::parse(&reply).map_err(|error| self.error(TransferErrorKind::Protocol, error))?;
-        if desc.data_port == 0 {
-            return Err(self.error(TransferErrorKind::Protocol, "the peer has no TCP data port"));
-        }
         let version_2 = desc.data_version >= 2 && !settings.version_1_only;
         if !version_2 && !self.logged_version_1.swap(true, Ordering::Relaxed) {
             let endpoint = &*self.endpoint;

@@ -24,6 +24,14 @@ pub enum StartError {
     /// Peers cannot be told to connect to "any address".
     #[error("listening on {0} needs an advertised host that peers can connect to")]
     NoAdvertisedHost(SocketAddr),
+    /// The memory device of the settings cannot be used.
+    #[error("the memory device {path}: {source}")]
+    Device {
+        /// Where it is.
+        path: std::path::PathBuf,
+        /// Why.
+        source: yb_mem::MapError,
+    },
     /// The system refused something else that the engine needs.
     #[error("{what}: {source}")]
     Os {

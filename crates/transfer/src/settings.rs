@@ -3,10 +3,11 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use yb_mem::Coherence;
 use yb_sched::TrafficClass;
 use yb_types::ClientId;
 
-use crate::FileSettings;
+use crate::{CxlSettings, FileSettings};
 
 /// Everything about an engine that can be set.
 #[derive(Clone, Debug)]
@@ -21,6 +22,8 @@ pub struct EngineSettings {
     pub in_process: bool,
     /// Whether shared memory may be used, in both roles (`YB_SHM`).
     pub shm: bool,
+    /// The memory device that is shared with others, if there is one.
+    pub cxl: Option<CxlSettings>,
     /// How file segments are used.
     pub file: FileSettings,
     /// Who we are to the owners of memory that we write.
@@ -73,6 +76,7 @@ impl Default for EngineSettings {
             advertise_host: None,
             in_process: true,
             shm: true,
+            cxl: None,
             file: FileSettings::default(),
             client_id: ClientId::default(),
             data_threads: 2,
@@ -118,6 +122,13 @@ impl EngineSettings {
         settings.file.direct = unless_no("YB_FILE_DIRECT");
         settings.file.uring = unless_no("YB_FILE_URING");
         settings.file.durable = lookup("YB_FILE_DURABLE").is_some_and(|value| !value.is_empty() && !says_no(&value));
+        settings.cxl = lookup("MC_CXL_DEV_PATH").filter(|path| !path.is_empty()).map(CxlSettings::new);
+        if let Some(cxl) = &mut settings.cxl {
+            cxl.size = number("MC_CXL_DEV_SIZE", 1..=u64::MAX);
+            if lookup("YB_CXL_FLUSH").is_some_and(|value| !value.is_empty() && !says_no(&value)) {
+                cxl.coherence = Coherence::Flush;
+            }
+        }
         settings.version_1_only = lookup("MC_TCP_PROTO").as_deref() == Some("1");
         if let Some(length) = number("MC_HANDSHAKE_MAX_LENGTH", 1 << 20..=128 << 20) {
             settings.handshake_max_length = length;
@@ -151,6 +162,8 @@ mod tests {
     fn the_environment_changes_the_defaults_within_bounds() {
         let set = |name: &str| match name {
             "YB_SHM" => Some("0".to_owned()),
+            "MC_CXL_DEV_PATH" => Some("/dev/dax0.0".to_owned()),
+            "MC_CXL_DEV_SIZE" => Some("4096".to_owned()),
             "YB_FILE_DURABLE" => Some("1".to_owned()),
             "YB_FILE_URING" => Some("off".to_owned()),
             "MC_TCP_LANES_PER_PEER" => Some("17".to_owned()),
@@ -161,6 +174,7 @@ mod tests {
         let settings = EngineSettings::from_env(set);
         assert!(!settings.shm);
         assert_eq!(settings.file, FileSettings { durable: true, uring: false, ..FileSettings::default() });
+        assert_eq!(settings.cxl, Some(CxlSettings { size: Some(4096), ..CxlSettings::new("/dev/dax0.0") }));
         assert_eq!(settings.lanes_per_peer, 3);
         assert_eq!(settings.handshake_max_length, 1 << 20);
         assert!(EngineSettings::from_env(|_| None).shm);

@@ -208,3 +208,23 @@ fn registered_memory_is_fixed_when_it_is_used_again_and_released_with_its_region
     }
     assert!(stats.file_fixed_bytes >= 9 << 20, "of 36 MiB, most was fixed: {stats:?}");
 }
+
+/// `YB_TEST_DISK` names a block device whose content is of no use to anybody.
+#[test]
+fn a_block_device_is_a_segment() {
+    let Some(disk) = std::env::var_os("YB_TEST_DISK") else { return println!("skipped: YB_TEST_DISK names no disk") };
+    for settings in ways() {
+        let engine = client(settings);
+        let segment = engine.open_files("disk", &[part(Path::new(&disk))], settings).unwrap();
+        for (offset, len) in [(0, 1 << 20), (4096, 4096), (1_000_003, 70_001), (511, 2)] {
+            let sent = pattern(len, offset + len as u64);
+            one(&engine, write(&segment, offset, &sent)).unwrap();
+            let mut got = vec![0; len];
+            one(&engine, read(&segment, offset, &mut got)).unwrap();
+            assert!(got == sent, "{settings:?} {offset}+{len}");
+        }
+        let past = one(&engine, write(&segment, 1 << 40, &[1]));
+        assert_eq!(past, Err(TransferErrorKind::RemoteRefused));
+        assert_eq!(engine.stats().file_direct_bytes > 0, settings.direct);
+    }
+}

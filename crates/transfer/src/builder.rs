@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use yb_env::Clock;
 use yb_mem::MemoryDevice;
+use yb_metadata::MetadataStore;
 use yb_types::ClientId;
 
 use crate::cxl::{CxlSettings, CxlTransport};
 use crate::engine::{Engine, Shared};
 use crate::file::FileTransport;
 use crate::local::LocalTransport;
+use crate::naming::Naming;
 use crate::paths::Paths;
 use crate::serving::{Sockets, StartError};
 use crate::settings::EngineSettings;
@@ -24,11 +26,13 @@ use crate::transport::Transport;
 pub struct EngineBuilder {
     settings: EngineSettings,
     clock: Clock,
+    store: Option<Arc<dyn MetadataStore>>,
+    name: Option<String>,
 }
 
 impl Default for EngineBuilder {
     fn default() -> Self {
-        EngineBuilder { settings: EngineSettings::default(), clock: Clock::real() }
+        EngineBuilder { settings: EngineSettings::default(), clock: Clock::real(), store: None, name: None }
     }
 }
 
@@ -69,10 +73,23 @@ impl EngineBuilder {
         self
     }
 
+    /// Names of segments are looked up in this store, and ours is published there. Without one they are `host:port`.
+    pub fn metadata(mut self, store: Arc<dyn MetadataStore>) -> Self {
+        self.store = Some(store);
+        self
+    }
+
+    /// The name under which peers find this engine in the store, such as `nodeA:44201`. Means nothing without a store.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
     /// Starts the engine. Sockets listen before anything is published.
     ///
     /// # Errors
-    /// [`StartError`]: an address in use, no threads or descriptors left, a memory device that cannot be mapped.
+    /// [`StartError`]: an address in use, no threads or descriptors left, a memory device that cannot be mapped; with a
+    /// store, a name that cannot be published.
     pub fn build(self) -> Result<Engine, StartError> {
         let sockets = self.settings.listen.map(|listen| Sockets::bind(listen, &self.settings)).transpose()?;
         let serving = sockets.as_ref().map(|sockets| sockets.serving(self.settings.shm)).transpose()?;
@@ -80,7 +97,8 @@ impl EngineBuilder {
         let device = self.settings.cxl.as_ref().map(open_device).transpose()?;
         let transports = transports(&self.settings, &counters, device.clone());
         let paths = Paths::new(transports, Arc::clone(&counters));
-        Engine::start(Shared::new(self.settings, self.clock, counters, paths, serving, device), sockets)
+        let naming = Naming::new(self.store, self.name, serving.as_ref(), &self.settings, &self.clock)?;
+        Engine::start(Shared::new(self.settings, self.clock, counters, paths, serving, device, naming), sockets)
     }
 }
 

@@ -24,8 +24,10 @@ use crate::handshake::client::{Timing, exchange};
 use crate::handshake::frame::MessageType;
 use crate::handshake::reply::Notification;
 use crate::metadata::{BufferDesc, SegmentDesc};
+use crate::naming::Naming;
 use crate::paths::Paths;
-use crate::segment::{Segment, SegmentHandle, split_endpoint};
+use crate::publish::Held;
+use crate::segment::{Segment, SegmentHandle};
 use crate::serving::{Serving, Sockets, StartError};
 use crate::settings::EngineSettings;
 use crate::stats::EngineCounters;
@@ -52,6 +54,7 @@ pub(crate) struct Shared {
     pub(crate) paths: Paths,
     /// The memory device that is shared with others.
     device: Option<Arc<MemoryDevice>>,
+    pub(crate) naming: Naming,
     pub(crate) batches: BatchTable,
     pub(crate) queue: WorkQueue,
     closed: AtomicBool,
@@ -73,6 +76,17 @@ impl Running {
         }
         let control = ControlThread::new(Arc::clone(&self.shared), Arc::clone(&serving.control), sockets.handshake);
         threads.push(start("yb-control", move || control.run())?);
+        drop(threads);
+        self.announce()
+    }
+
+    /// Publishes our records, where there is a store for them, and keeps them. Whoever reads them finds us listening.
+    fn announce(&self) -> Result<(), StartError> {
+        let Some(publisher) = self.shared.naming.publisher.clone() else { return Ok(()) };
+        let shared = Arc::clone(&self.shared);
+        let own = move |version| shared.versioned_desc(version);
+        publisher.claim(&self.shared.settings, &own)?;
+        self.threads.lock().push(start("yb-publish", move || publisher.run(own))?);
         Ok(())
     }
 
@@ -119,9 +133,31 @@ impl Engine {
             engine.0.serve(sockets)?;
         }
         if let Some(serving) = &shared.serving {
-            IN_PROCESS.lock().insert(Arc::clone(&serving.endpoint), Arc::downgrade(&shared));
+            let scoped = shared.naming.scoped(serving);
+            IN_PROCESS.lock().insert(scoped, Arc::downgrade(&shared));
         }
         Ok(engine)
+    }
+
+    /// The name that peers open: that of the metadata store, else [`Engine::endpoint`]; `None` when the engine serves
+    /// nobody.
+    pub fn name(&self) -> Option<&str> {
+        self.0.shared.serving.as_ref().map(|_| &*self.0.shared.naming.name)
+    }
+
+    /// What this engine tells peers about itself now.
+    pub fn own_desc(&self) -> SegmentDesc {
+        let shared = &self.0.shared;
+        match &shared.naming.publisher {
+            Some(publisher) => shared.versioned_desc(publisher.version()),
+            None => shared.own_desc(),
+        }
+    }
+
+    /// Makes several changes of regions, and publishes them together, where a metadata store is in use.
+    pub fn publish_together<T>(&self, changes: impl FnOnce() -> T) -> T {
+        let _held = self.0.shared.naming.publisher.as_deref().map(Held::new);
+        changes()
     }
 
     /// `host:port` that peers open; `None` when the engine serves nobody.
@@ -242,9 +278,11 @@ impl Engine {
         self.0.shared.registry.pin(address, len, Access::Local).map(LocalBuffer::from)
     }
 
-    /// Opens the segment of the engine at `endpoint`. The answer is cached; nothing is connected until bytes move.
-    /// `file://PATH` opens a local file or block device, anew with each call, with the engine's [`FileSettings`];
-    /// `cxl://` opens the engine's memory device: remote addresses are offsets in it.
+    /// Opens the segment of the engine at `endpoint`, or of that name in the metadata store. The answer is cached;
+    /// nothing is connected until bytes move. Names of a store with a `/` in them may be segments of files, which are
+    /// opened at the paths that the store has for this engine's name. `file://PATH` opens a local file or
+    /// block device, anew with each call, with the engine's [`FileSettings`]; `cxl://` opens the engine's memory
+    /// device: remote addresses are offsets in it.
     ///
     /// # Errors
     /// [`TransferErrorKind::InvalidRequest`] when the text is not `host:port`; for files as [`Engine::open_files`].
@@ -253,7 +291,10 @@ impl Engine {
             let part = FilePart { path: path.into(), len: None };
             return self.open_files(endpoint, &[part], self.0.shared.settings.file);
         }
-        self.0.shared.open_segment(endpoint)
+        match self.0.shared.naming.files(endpoint)? {
+            Some(files) => self.open_files(endpoint, &files, self.0.shared.settings.file),
+            None => self.0.shared.open_segment(endpoint),
+        }
     }
 
     /// Opens files, laid end to end, as one segment: a remote address is an offset into them. Where writing is not
@@ -350,6 +391,7 @@ impl Shared {
         paths: Paths,
         serving: Option<Serving>,
         device: Option<Arc<MemoryDevice>>,
+        naming: Naming,
     ) -> Self {
         let queue = WorkQueue::new(settings.class_weights);
         Shared {
@@ -361,6 +403,7 @@ impl Shared {
             segments: RwLock::new(BTreeMap::new()),
             paths,
             device,
+            naming,
             batches: BatchTable::default(),
             queue,
             closed: AtomicBool::new(false),
@@ -389,11 +432,14 @@ impl Shared {
         deadline: MonotonicTime,
     ) -> Result<(), TransferError> {
         let limits = Limits { clock: &self.clock, deadline, cancel: None };
-        let (host, port) = split_endpoint(segment.endpoint())
-            .ok_or_else(|| segment.error(TransferErrorKind::InvalidRequest, "an endpoint is host:port"))?;
         let timing = Timing { connect: self.settings.connect_timeout, max_length: self.settings.handshake_max_length };
-        let sent = exchange(host, port, kind, json.as_bytes(), timing, &limits);
-        sent.map(drop).map_err(|error| segment.error(TransferErrorKind::Unreachable, format!("{kind:?}: {error}")))
+        let send = |refresh| {
+            let place = segment.handshake(&self.settings, refresh, &limits)?;
+            let sent = exchange(&place.host, place.port, kind, json.as_bytes(), timing, &limits);
+            sent.map_err(|error| segment.error(TransferErrorKind::Unreachable, format!("{kind:?}: {error}")))
+        };
+        let sent = send(false).or_else(|error| if segment.is_named() { send(true) } else { Err(error) });
+        sent.map(drop)
     }
 
     /// What we say about ourselves now.
@@ -405,10 +451,15 @@ impl Shared {
             data_host: Some(serving.host.clone()),
             data_port: serving.data_port,
             shm: serving.shm.as_ref().map(|shm| shm.desc.clone()),
-            ..SegmentDesc::tcp(serving.endpoint.to_string())
+            ..SegmentDesc::tcp(self.naming.name.to_string())
         };
         self.paths.describe(&mut desc);
         desc
+    }
+
+    /// As [`Shared::own_desc`], as a store keeps it.
+    fn versioned_desc(&self, version: u64) -> SegmentDesc {
+        SegmentDesc { metadata_version: Some(version), ..self.own_desc() }
     }
 
     /// Makes a prepared region usable for every transport, and opens it.
@@ -422,10 +473,13 @@ impl Shared {
         Ok(())
     }
 
-    /// Tells peers that have our memory mapped to look again.
+    /// Tells peers that have our memory mapped to look again, and the metadata store what there is now.
     fn regions_changed(&self) {
         if let Some(shm) = self.serving.as_ref().and_then(|serving| serving.shm.as_ref()) {
             shm.page.bump();
+        }
+        if let Some(publisher) = self.naming.publisher.as_ref().filter(|_| !self.is_closed()) {
+            publisher.changed();
         }
     }
 
@@ -434,14 +488,14 @@ impl Shared {
         if let Some(open) = self.segments.read().get(endpoint) {
             return Ok(open.clone());
         }
-        let is_device = endpoint.starts_with(cxl::SCHEME) && self.device.is_some();
-        if !is_device && split_endpoint(endpoint).is_none() {
-            return Err(TransferError::new(TransferErrorKind::InvalidRequest, endpoint, "an endpoint is host:port"));
+        if !(endpoint.starts_with(cxl::SCHEME) && self.device.is_some()) {
+            self.naming.directory.check(endpoint)?;
         }
-        let found = || IN_PROCESS.lock().get(endpoint).cloned();
+        let found = || IN_PROCESS.lock().get(&self.naming.directory.scoped(endpoint)).cloned();
         let in_process = self.settings.in_process.then(found).flatten().unwrap_or_default();
         let endpoint: Arc<str> = endpoint.into();
-        let segment = SegmentHandle(Arc::new(Segment::new(Arc::clone(&endpoint), in_process)));
+        let segment =
+            SegmentHandle(Arc::new(Segment::new(Arc::clone(&endpoint), in_process, self.naming.directory.clone())));
         let mut segments = self.segments.write();
         self.prune(&mut segments);
         Ok(segments.entry(endpoint).or_insert(segment).clone())
@@ -471,7 +525,16 @@ impl Shared {
         }
         self.queue.close();
         if let Some(serving) = &self.serving {
-            IN_PROCESS.lock().remove(&serving.endpoint);
+            let scoped = self.naming.scoped(serving);
+            let mut engines = IN_PROCESS.lock();
+            // A younger engine may have taken the name.
+            if engines.get(&scoped).is_some_and(|engine| std::ptr::eq(engine.as_ptr(), self)) {
+                engines.remove(&scoped);
+            }
+            drop(engines);
+            if let Some(publisher) = &self.naming.publisher {
+                publisher.stop();
+            }
             serving.control.stop();
             serving.data.stop();
         }

@@ -138,6 +138,8 @@ mod tests {
     use crate::request::RequestOptions;
     use parking_lot::Mutex;
     use std::sync::Weak;
+
+    use crate::directory::Directory;
     use yb_env::Clock;
     use yb_mem::Span;
 
@@ -195,7 +197,7 @@ mod tests {
     }
 
     fn run(paths: &Paths, remotes: &[u64]) -> Vec<(u64, Option<TransferErrorKind>)> {
-        let segment = Segment::new("peer:1".into(), Weak::new());
+        let segment = Segment::new("peer:1".into(), Weak::new(), Directory::Handshake);
         let clock = Clock::manual();
         let limits = Limits { clock: &clock, deadline: clock.now() + std::time::Duration::from_secs(1), cancel: None };
         let options = RequestOptions::default();

@@ -9,6 +9,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use yb_types::MonotonicTime;
 
+use crate::directory::{Directory, HandshakeAddress, Place};
 use crate::engine::Shared;
 use crate::file::FileSet;
 use crate::handshake::client::{Timing, exchange};
@@ -28,7 +29,7 @@ const COOL_DOWN: Duration = Duration::from_secs(1);
 pub struct SegmentHandle(pub(crate) Arc<Segment>);
 
 impl SegmentHandle {
-    /// `host:port` of the owner's handshake, or the name of a segment of files.
+    /// `host:port` of the owner's handshake, its name in the metadata store, or the name of a segment of files.
     pub fn endpoint(&self) -> &str {
         &self.0.endpoint
     }
@@ -65,7 +66,10 @@ pub(crate) struct PeerAddress {
 #[derive(Clone)]
 struct Known {
     desc: Arc<SegmentDesc>,
-    address: Arc<PeerAddress>,
+    /// `None` when the peer has no TCP data port.
+    address: Option<Arc<PeerAddress>>,
+    handshake: Arc<HandshakeAddress>,
+    asked: MonotonicTime,
 }
 
 #[derive(Default)]
@@ -87,6 +91,7 @@ pub struct Segment {
     pub(crate) shm: Slot,
     logged_version_1: AtomicBool,
     files: OnceLock<FileSet>,
+    directory: Directory,
 }
 
 /// Splits `host:port`; brackets around an IPv6 host are taken off.
@@ -97,7 +102,7 @@ pub(crate) fn split_endpoint(endpoint: &str) -> Option<(&str, u16)> {
 }
 
 impl Segment {
-    pub(crate) fn new(endpoint: Arc<str>, in_process: Weak<Shared>) -> Self {
+    pub(crate) fn new(endpoint: Arc<str>, in_process: Weak<Shared>, directory: Directory) -> Self {
         Segment {
             endpoint,
             in_process,
@@ -107,12 +112,13 @@ impl Segment {
             shm: Slot::default(),
             logged_version_1: AtomicBool::new(false),
             files: OnceLock::new(),
+            directory,
         }
     }
 
     /// A segment of files, which no process owns.
     pub(crate) fn of_files(name: Arc<str>, files: FileSet) -> Self {
-        Segment { files: OnceLock::from(files), ..Segment::new(name, Weak::new()) }
+        Segment { files: OnceLock::from(files), ..Segment::new(name, Weak::new(), Directory::Handshake) }
     }
 
     /// The files behind the segment, if it is one of files.
@@ -153,16 +159,38 @@ impl Segment {
         refresh: bool,
         limits: &Limits<'_>,
     ) -> Result<Arc<PeerAddress>, TransferError> {
-        let known = self.known(settings, refresh, limits)?;
-        if known.address.port == 0 {
-            return Err(self.error(TransferErrorKind::Protocol, "the peer has no TCP data port"));
+        let address = self.known(settings, refresh, limits)?.address;
+        address.ok_or_else(|| self.error(TransferErrorKind::Protocol, "the peer has no TCP data port"))
+    }
+
+    /// Where the owner's handshake is, cached unless `refresh`. Without a store nobody is asked.
+    pub(crate) fn handshake(
+        &self,
+        settings: &EngineSettings,
+        refresh: bool,
+        limits: &Limits<'_>,
+    ) -> Result<Arc<HandshakeAddress>, TransferError> {
+        if !self.is_named() {
+            return self.locate().map(Arc::new);
         }
-        Ok(known.address)
+        self.known(settings, refresh, limits).map(|known| known.handshake)
+    }
+
+    /// Whether the owner is found through a store.
+    pub(crate) fn is_named(&self) -> bool {
+        matches!(self.directory, Directory::Store(..))
+    }
+
+    fn locate(&self) -> Result<HandshakeAddress, TransferError> {
+        match self.directory.locate(&self.endpoint)? {
+            Place::Process(address) => Ok(address),
+            Place::Files(_) => Err(self.error(TransferErrorKind::InvalidRequest, "it is a segment of files now")),
+        }
     }
 
     /// Asks the peer again, and says whether its data port is another one now.
     pub(crate) fn has_moved(&self, settings: &EngineSettings, limits: &Limits<'_>) -> bool {
-        let before = self.metadata.lock().known.as_ref().map(|known| Arc::clone(&known.address));
+        let before = self.metadata.lock().known.as_ref().and_then(|known| known.address.clone());
         self.address(settings, true, limits).is_ok_and(|now| before != Some(now))
     }
 
@@ -172,10 +200,14 @@ impl Segment {
         let Some(mut metadata) = self.metadata.try_lock_for(patience) else {
             return Err(self.error(TransferErrorKind::TimedOut, "while another call asks for the peer's metadata"));
         };
-        if let (Some(known), false) = (&metadata.known, refresh) {
-            return Ok(known.clone());
-        }
         let started = limits.clock.now();
+        let old = |known: &Known| settings.metadata_max_age.is_some_and(|age| started.since(known.asked) >= age);
+        let fallback = match &metadata.known {
+            Some(known) if !refresh && !old(known) => return Ok(known.clone()),
+            // What is only old is better than nothing, unless nothing may be kept at all.
+            Some(known) if !refresh && settings.metadata_max_age > Some(Duration::ZERO) => Some(known.clone()),
+            _ => None,
+        };
         if let Some((until, why)) = metadata.resting.as_ref().filter(|(until, _)| *until > started) {
             let left = until.since(started).as_millis();
             return Err(self.error(TransferErrorKind::Unreachable, format!("{why} (next try in {left} ms)")));
@@ -191,6 +223,11 @@ impl Segment {
                 Ok(known)
             }
             Err(error) => {
+                if let Some(known) = fallback {
+                    let known = Known { asked: started, ..known };
+                    metadata.known = Some(known.clone());
+                    return Ok(known);
+                }
                 let slow = limits.clock.now().since(started) > COOL_DOWN / 4;
                 let resting = slow.then(|| (limits.clock.now() + COOL_DOWN, error.to_string()));
                 metadata.known = None;
@@ -201,8 +238,7 @@ impl Segment {
     }
 
     fn ask(&self, settings: &EngineSettings, limits: &Limits<'_>) -> Result<Known, TransferError> {
-        let (host, port) = split_endpoint(&self.endpoint)
-            .ok_or_else(|| self.error(TransferErrorKind::InvalidRequest, "an endpoint is host:port"))?;
+        let place = self.locate()?;
         let timing = Timing { connect: settings.connect_timeout, max_length: settings.handshake_max_length };
         let now = limits.clock.now();
         // Half of what is left at most: the other peers of the batch are asked after this one.
@@ -211,23 +247,60 @@ impl Segment {
         let limits = &Limits { deadline: limits.deadline.min(answer_by), ..*limits };
         let own = SegmentDesc::tcp("");
         let own = own.to_json(&crate::metadata::timestamp(yb_env::epoch_millis()));
-        let reply = exchange(host, port, MessageType::Metadata, &own, timing, limits).map_err(|error| {
-            let kind = match error.kind() {
-                std::io::ErrorKind::InvalidData => TransferErrorKind::Protocol,
-                _ if limits.over() == Some(TransferErrorKind::Cancelled) => TransferErrorKind::Cancelled,
-                _ => TransferErrorKind::Unreachable,
-            };
-            self.error(kind, format!("asking for its metadata: {error}"))
-        })?;
-        let desc = SegmentDesc::parse(&reply).map_err(|error| self.error(TransferErrorKind::Protocol, error))?;
+        let reply =
+            exchange(&place.host, place.port, MessageType::Metadata, &own, timing, limits).map_err(|error| {
+                let kind = match error.kind() {
+                    std::io::ErrorKind::InvalidData => TransferErrorKind::Protocol,
+                    _ if limits.over() == Some(TransferErrorKind::Cancelled) => TransferErrorKind::Cancelled,
+                    _ => TransferErrorKind::Unreachable,
+                };
+                self.error(kind, format!("asking {place} for its metadata: {error}"))
+            })?;
+        let desc = self.identify(&place, &reply)?;
+        if desc.unreadable_buffers > 0 {
+            let (segment, count) = (&*self.endpoint, desc.unreadable_buffers);
+            tracing::warn!(segment, count, "buffers that make no sense are left out of the segment");
+        }
+        Ok(Known {
+            address: self.data_address(&desc, &place, settings).map(Arc::new),
+            desc: Arc::new(desc),
+            handshake: Arc::new(place),
+            asked: now,
+        })
+    }
+
+    /// The description of the process that answered, if it is the one we look for. A record in a store is only a hint:
+    /// another process may have the port by now.
+    fn identify(&self, place: &HandshakeAddress, reply: &[u8]) -> Result<SegmentDesc, TransferError> {
+        if self.is_named() && reply.starts_with(b"null") {
+            // The peer's engines leave it to the store to describe them; that one of them answers is all they say.
+            let missing = || self.error(TransferErrorKind::Unreachable, "the store has no description of it");
+            return self.directory.stored(&self.endpoint)?.ok_or_else(missing);
+        }
+        let desc = SegmentDesc::parse(reply).map_err(|error| self.error(TransferErrorKind::Protocol, error))?;
+        if self.is_named() && desc.name != *self.endpoint {
+            let stale = format!("its record is stale: {:?} answers at {place}", desc.name);
+            return Err(self.error(TransferErrorKind::Unreachable, stale));
+        }
+        Ok(desc)
+    }
+
+    fn data_address(
+        &self,
+        desc: &SegmentDesc,
+        place: &HandshakeAddress,
+        settings: &EngineSettings,
+    ) -> Option<PeerAddress> {
+        if desc.data_port == 0 {
+            return None;
+        }
         let version_2 = desc.data_version >= 2 && !settings.version_1_only;
         if !version_2 && !self.logged_version_1.swap(true, Ordering::Relaxed) {
             let endpoint = &*self.endpoint;
             tracing::warn!(endpoint, "the data wire is version 1: the peer does not confirm writes");
         }
-        let host = desc.data_host.clone().unwrap_or_else(|| host.to_owned());
-        let address = PeerAddress { host, port: desc.data_port, version_2 };
-        Ok(Known { desc: Arc::new(desc), address: Arc::new(address) })
+        let host = desc.data_host.clone().unwrap_or_else(|| place.host.clone());
+        Some(PeerAddress { host, port: desc.data_port, version_2 })
     }
 }
 

@@ -32,6 +32,25 @@ pub enum StartError {
         /// Why.
         source: yb_mem::MapError,
     },
+    /// The metadata store did not take the engine's records.
+    #[error("the name {name:?} cannot be published: {source}")]
+    Metadata {
+        /// The engine's name.
+        name: String,
+        /// Why.
+        source: yb_metadata::StoreError,
+    },
+    /// An engine of that name lives.
+    #[error("the name {name:?} is taken: the engine that has it answers at {address}")]
+    NameTaken {
+        /// The name asked for.
+        name: String,
+        /// Where the other engine answers.
+        address: String,
+    },
+    /// An engine with a store needs a name, and one with a name needs something to serve.
+    #[error("an engine that serves peers through a metadata store needs a name without control characters")]
+    NoName,
     /// The system refused something else that the engine needs.
     #[error("{what}: {source}")]
     Os {
@@ -62,6 +81,30 @@ fn listen(address: SocketAddr, backlog: i32) -> Result<TcpListener, StartError> 
     bind().map_err(|source| StartError::Listen { address, source })
 }
 
+/// Most ports that are tried in a range.
+const PORT_DRAWS: usize = 500;
+
+/// Listens; a port 0 becomes one of the range that the settings allow, or the kernel's choice.
+fn listen_within(address: SocketAddr, settings: &EngineSettings) -> Result<TcpListener, StartError> {
+    let Some(range) = settings.port_range.as_ref().filter(|range| address.port() == 0 && !range.is_empty()) else {
+        return listen(address, settings.backlog);
+    };
+    let mut rng = Rng::from_entropy();
+    let count = u64::from(range.end() - range.start()) + 1;
+    let mut refused = None;
+    for _ in 0..PORT_DRAWS {
+        let port = range.start() + rng.below(count) as u16;
+        match listen(SocketAddr::new(address.ip(), port), settings.backlog) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => refused = Some(error),
+        }
+    }
+    match refused {
+        Some(error) => Err(error),
+        None => listen(address, settings.backlog),
+    }
+}
+
 impl Sockets {
     pub(crate) fn bind(address: SocketAddr, settings: &EngineSettings) -> Result<Self, StartError> {
         let data = settings.data_listen.unwrap_or(SocketAddr::new(address.ip(), 0));
@@ -71,8 +114,8 @@ impl Sockets {
             None => address.ip().to_string(),
         };
         Ok(Sockets {
-            handshake: listen(address, settings.backlog)?,
-            data: listen(data, settings.backlog)?,
+            handshake: listen_within(address, settings)?,
+            data: listen_within(data, settings)?,
             host,
             data_threads: settings.data_threads,
         })

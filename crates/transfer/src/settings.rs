@@ -1,6 +1,7 @@
 //! What can be set, with Mooncake's defaults where it has one.
 
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use yb_mem::Coherence;
@@ -64,6 +65,15 @@ pub struct EngineSettings {
     pub class_weights: [u32; TrafficClass::COUNT],
     /// Speak version 1 of the data wire only (`MC_TCP_PROTO=1`).
     pub version_1_only: bool,
+    /// Ports from which one is drawn where a port is 0; `None` = the kernel's choice.
+    pub port_range: Option<RangeInclusive<u16>>,
+    /// Prefix of our keys in a metadata store (`MC_METADATA_CLUSTER_ID`).
+    pub metadata_cluster: String,
+    /// How long our records stay in a store that keeps leases when we are silent (`YB_METADATA_LEASE_SECONDS`).
+    pub metadata_lease: Duration,
+    /// How old what a peer said about itself may be when it is used; `None` = until it fails. Zero asks before every
+    /// use (`MC_DISABLE_METACACHE`, `MC_TE_METADATA_REFRESH_INTERVAL_SECONDS`).
+    pub metadata_max_age: Option<Duration>,
     /// Most notifications kept until they are fetched (`MC_HANDSHAKE_MAX_NOTIFY_ENTRIES`).
     pub max_notifications: usize,
 }
@@ -97,6 +107,10 @@ impl Default for EngineSettings {
             chunk_bytes: 16 << 20,
             class_weights: TrafficClass::WEIGHTS,
             version_1_only: false,
+            port_range: None,
+            metadata_cluster: String::new(),
+            metadata_lease: Duration::from_secs(30),
+            metadata_max_age: None,
             max_notifications: 1024,
         }
     }
@@ -107,7 +121,7 @@ impl EngineSettings {
     /// reported and left at the default.
     pub fn from_env(lookup: impl Fn(&str) -> Option<String>) -> Self {
         let mut settings = EngineSettings::default();
-        let number = |name: &str, range: std::ops::RangeInclusive<u64>| {
+        let number = |name: &str, range: RangeInclusive<u64>| {
             let text = lookup(name)?;
             let value = text.parse().ok().filter(|value| range.contains(value));
             if value.is_none() {
@@ -147,6 +161,15 @@ impl EngineSettings {
         if let Some(lanes) = lanes.or_else(|| number("MC_TCP_MAX_CONNECTIONS_PER_PEER", 1..=16)) {
             settings.lanes_per_peer = lanes as usize;
         }
+        settings.metadata_cluster = lookup("MC_METADATA_CLUSTER_ID").unwrap_or_default();
+        if let Some(lease) = seconds("YB_METADATA_LEASE_SECONDS", 86_400) {
+            settings.metadata_lease = lease;
+        }
+        let interval = number("MC_TE_METADATA_REFRESH_INTERVAL_SECONDS", 0..=86_400).filter(|seconds| *seconds > 0);
+        settings.metadata_max_age = match lookup("MC_DISABLE_METACACHE") {
+            Some(_) => Some(Duration::ZERO),
+            None => interval.map(Duration::from_secs),
+        };
         if let Some(entries) = number("MC_HANDSHAKE_MAX_NOTIFY_ENTRIES", 1..=1 << 20) {
             settings.max_notifications = entries as usize;
         }

@@ -91,6 +91,9 @@ struct Class<T> {
     credit: u64,
     /// Whether it got its weight for the turn that it has.
     paid: bool,
+    /// Whether it has a place in the order of turns. A class that was emptied keeps it until the next item is asked
+    /// for: whoever puts back what is left of an item goes on in the same turn.
+    listed: bool,
     waiting: BinaryHeap<Entry<T>>,
 }
 
@@ -132,6 +135,7 @@ impl<T> ClassQueue<T> {
             weight: u64::from(weight.max(1)),
             credit: 0,
             paid: false,
+            listed: false,
             waiting: BinaryHeap::new(),
         };
         ClassQueue { classes: weights.map(class), turns: VecDeque::new(), arrivals: 0, len: 0 }
@@ -158,7 +162,7 @@ impl<T> ClassQueue<T> {
     pub fn push(&mut self, item: Item<T>) {
         let index = item.class.index();
         let Some(class) = self.classes.get_mut(index) else { return };
-        if class.waiting.is_empty() {
+        if !std::mem::replace(&mut class.listed, true) {
             (class.credit, class.paid) = (0, false);
             self.turns.push_back(index);
         }
@@ -173,6 +177,11 @@ impl<T> ClassQueue<T> {
         loop {
             let index = *self.turns.front()?;
             let class = self.classes.get_mut(index)?;
+            if class.waiting.is_empty() {
+                class.listed = false;
+                self.turns.pop_front();
+                continue;
+            }
             if !class.paid {
                 class.pay(1);
                 class.paid = true;
@@ -183,7 +192,7 @@ impl<T> ClassQueue<T> {
             class.paid = false;
             self.turns.rotate_left(1);
             poor += 1;
-            if poor == self.turns.len() {
+            if poor >= self.turns.len() {
                 self.skip_turns();
                 poor = 0;
             }
@@ -194,9 +203,6 @@ impl<T> ClassQueue<T> {
         let class = self.classes.get_mut(index)?;
         let item = class.waiting.pop()?.item;
         class.credit -= item.cost.max(1).min(class.credit);
-        if class.waiting.is_empty() {
-            self.turns.pop_front();
-        }
         self.len -= 1;
         Some(item)
     }
@@ -219,8 +225,6 @@ impl<T> ClassQueue<T> {
             class.waiting = kept.into();
             removed.extend(out.into_iter().map(|entry| entry.item.value));
         }
-        let classes = &self.classes;
-        self.turns.retain(|index| classes.get(*index).is_some_and(|class| !class.waiting.is_empty()));
         self.len -= removed.len();
         removed
     }
@@ -259,12 +263,12 @@ mod tests {
     }
 
     /// Bytes taken of each class out of the first `total`, while all have more than enough.
-    fn shares(weights: [u32; TrafficClass::COUNT], cost: impl Fn(u64) -> u64, total: u64) -> [u64; 8] {
+    fn shares(weights: [u32; TrafficClass::COUNT], cost: impl Fn(u64) -> u64, items: usize, total: u64) -> [u64; 8] {
         let mut queue = ClassQueue::new(weights);
         let mut taken = [0; 8];
         let mut number = 0;
         for class in 0..8 {
-            for _ in 0..4 {
+            for _ in 0..items {
                 queue.push(item(class, cost(number), 0));
                 number += 1;
             }
@@ -310,11 +314,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn classes_share_by_weight(weights in prop::array::uniform8(1_u32..20), size in (16_u64 << 10)..(4 << 20), mixed: bool) {
+        fn classes_share_by_weight(weights in prop::array::uniform8(1_u32..20), size in (16_u64 << 10)..(4 << 20), mixed: bool, items in 1_usize..4) {
             let cost = |number: u64| if mixed { 1 + (number * 7919) % size } else { size };
             let round: u64 = weights.iter().map(|w| u64::from(*w) * QUANTUM).sum();
             let total = 50 * round.max(8 * size);
-            let taken = shares(weights, cost, total);
+            let taken = shares(weights, cost, items, total);
             let all: u64 = taken.iter().sum();
             for (weight, bytes) in weights.iter().zip(taken) {
                 let due = all as f64 * f64::from(*weight) / f64::from(weights.iter().sum::<u32>());

@@ -66,6 +66,8 @@ struct Profile {
     parked: Vec<u64>,
     /// Since when no rail works.
     without_rail: Option<MonotonicTime>,
+    /// No rail has worked for so long that transfers are given up at once.
+    hopeless: bool,
 }
 
 /// Something to do at a time.
@@ -150,8 +152,11 @@ impl RailScheduler {
             queued: false,
         };
         let key = self.transfers.insert(transfer);
+        let hopeless = self.transfers.get(key).and_then(|transfer| self.profiles.get(transfer.profile));
         if bytes == 0 {
             self.settle(key);
+        } else if hopeless.is_some_and(|profile| profile.hopeless) {
+            self.end(now, key, End::Failed(Failure::NoRail));
         } else {
             if let Some(deadline) = deadline {
                 self.at(deadline, key, Timer::Deadline);
@@ -374,6 +379,10 @@ impl RailScheduler {
             return;
         }
         transfer.queued = true;
+        if self.waiting.len() > 2 * self.transfers.len() + 64 {
+            self.waiting.remove_where(|key| self.transfers.get(*key).is_none());
+        }
+        let Some(transfer) = self.transfers.get(key) else { return };
         let retry = self.slices.get(transfer.retry).map(|slice| slice.len);
         let cost = retry.or(transfer.uncut.peek(&self.settings).map(|(_, len)| len)).unwrap_or(1);
         let Transfer { class, priority, deadline, .. } = *transfer;
@@ -386,7 +395,13 @@ impl RailScheduler {
             return found;
         }
         let (tournament, parked) = (Tournament::default(), Vec::new());
-        self.profiles.push(Profile { distances: distances.clone(), tournament, parked, without_rail: None });
+        self.profiles.push(Profile {
+            distances: distances.clone(),
+            tournament,
+            parked,
+            without_rail: None,
+            hopeless: false,
+        });
         for rail in 0..self.rails.len() {
             self.refresh(now, rail);
         }
@@ -402,7 +417,7 @@ impl RailScheduler {
             let distance = profile.distances.get(index).copied().unwrap_or(rail.spec.distance);
             profile.tournament.set(index, rail.score(distance, &self.settings));
             if usable && distance != RailSpec::UNREACHABLE {
-                profile.without_rail = None;
+                (profile.without_rail, profile.hopeless) = (None, false);
             }
             if profile.parked.is_empty() || profile.tournament.best().is_none() {
                 continue;
@@ -426,7 +441,7 @@ impl RailScheduler {
                 rail.is_usable() && distance != RailSpec::UNREACHABLE
             };
             if self.rails.iter().enumerate().any(reaches) {
-                profile.without_rail = None;
+                (profile.without_rail, profile.hopeless) = (None, false);
             } else if profile.without_rail.is_none() {
                 profile.without_rail = Some(now);
                 self.due = self.due.min(now + self.settings.patience);
@@ -449,6 +464,9 @@ impl RailScheduler {
     }
 
     fn at(&mut self, time: MonotonicTime, transfer: u64, timer: Timer) {
+        if self.timers.len() > 2 * self.transfers.len() + 64 {
+            self.timers.retain(|Reverse((_, transfer, _))| self.transfers.get(*transfer).is_some());
+        }
         self.timers.push(Reverse((time, transfer, timer)));
         self.due = self.due.min(time);
     }
@@ -515,7 +533,7 @@ impl RailScheduler {
     fn give_up_without_rails(&mut self, now: MonotonicTime) {
         for profile in 0..self.profiles.len() {
             let since = self.profiles.get(profile).and_then(|profile| profile.without_rail);
-            if !since.is_some_and(|since| since + self.settings.patience <= now) {
+            if since.is_none_or(|since| since + self.settings.patience > now) {
                 continue;
             }
             for key in self.transfers.keys().collect::<Vec<_>>() {
@@ -524,8 +542,7 @@ impl RailScheduler {
                 }
             }
             if let Some(profile) = self.profiles.get_mut(profile) {
-                // Those that come later get the same time.
-                profile.without_rail = Some(now);
+                profile.hopeless = true;
             }
         }
     }
@@ -542,7 +559,7 @@ impl RailScheduler {
         let patience = self
             .profiles
             .iter()
-            .filter(|_| self.transfers.len() > 0)
+            .filter(|profile| !profile.hopeless)
             .map(|profile| profile.without_rail.map_or(NEVER, |since| since + self.settings.patience));
         rails.chain(patience).fold(timer, MonotonicTime::min)
     }

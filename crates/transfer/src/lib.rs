@@ -11,6 +11,7 @@
 //! - a [`BatchId`] of a released batch is an error, never another batch.
 #![forbid(unsafe_code)]
 
+mod addressing;
 mod batch;
 mod builder;
 mod control;
@@ -39,6 +40,7 @@ mod submit;
 mod tcp;
 mod transport;
 
+pub use addressing::{AddressError, AddressSettings, first_address};
 pub use batch::{BatchError, BatchId, BatchProgress, BatchStatus, NotificationState, TaskState, TaskStatus};
 pub use builder::EngineBuilder;
 pub use cxl::CxlSettings;

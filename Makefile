@@ -43,6 +43,10 @@ bench: build wheel ## the figures, side by side with Mooncake's wheel
 wheel: ## the Python wheel, with the commands in it, into dist/
 	scripts/build_wheel.sh
 
+.PHONY: capi
+capi: ## the engine's C library and its header (PREFIX=DIR copies both there)
+	PREFIX="$(PREFIX)" scripts/build_capi.sh
+
 clean: ## what the build left
 	$(CARGO) clean
 	rm -rf dist

@@ -48,7 +48,7 @@ pub use engine::Engine;
 pub use error::{TransferError, TransferErrorKind};
 pub use file::{FilePart, FileSettings};
 pub use handshake::reply::Notification;
-pub use metadata::{BufferDesc, CxlDesc, DescError, DeviceDesc, FileDesc, Protocol, SegmentDesc, ShmDesc};
+pub use metadata::{BufferDesc, CxlDesc, DescError, DeviceDesc, FileDesc, Protocol, SegmentDesc, ShmDesc, timestamp};
 pub use peer::RemoteRegion;
 pub use request::{BatchOutcome, Opcode, Request, RequestOptions};
 pub use segment::SegmentHandle;

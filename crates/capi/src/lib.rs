@@ -1,0 +1,29 @@
+//! `libtransfer_engine.so`: the C API of Mooncake's engine, so that its users (NIXL, TensorRT-LLM) link ours instead.
+//!
+//! The header is `include/transfer_engine_c.h`; `docs/c-api.md` explains it. This crate is an island of `unsafe`: every
+//! function takes pointers from C. What it trusts is only what no library can check, that a pointer that is not null
+//! points to what its type says. Everything else is checked: null pointers, handles (numbers in a table, never
+//! addresses), numbers of batches and segments, text that is not UTF-8. No panic crosses the boundary.
+
+mod batches;
+mod handles;
+mod lifecycle;
+mod memory;
+mod notify;
+mod report;
+mod segments;
+mod text;
+mod types;
+
+pub use batches::{allocateBatchID, freeBatchID, getTransferStatus, submitTransfer, submitTransferWithNotify};
+pub use lifecycle::{
+    createTransferEngine, destroyTransferEngine, discoverTopology, enableGracefulShutdown, getLocalIpAndPort,
+    installTransport, uninstallTransport,
+};
+pub use memory::{registerLocalMemory, registerLocalMemoryBatch, unregisterLocalMemory, unregisterLocalMemoryBatch};
+pub use notify::{freeNotifsMsgBuf, genNotifyInEngine, getNotifsFromEngine};
+pub use report::{getNicLoadStats, showLinks};
+pub use segments::{
+    closeSegment, openSegment, openSegmentNoCache, removeLocalSegment, syncSegmentCache, warmupEfaSegment,
+};
+pub use types::{BufferEntry, NicLoadStat, NotifyMsg, TransferRequest, TransferStatus};

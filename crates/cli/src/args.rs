@@ -49,6 +49,8 @@ pub enum Command {
     ///
     /// Without --master and MOONCAKE_MASTER the replay starts a pool of its own and ends it.
     Replay(ReplayArgs),
+    /// Whether this machine can take part in a pool: addresses, limits, memory, devices; yes or no at the end
+    Doctor(DoctorArgs),
     /// Measure: a master, a whole store, this machine
     #[command(subcommand)]
     Bench(BenchCommand),
@@ -154,6 +156,35 @@ pub struct StatusArgs {
     /// Where to ask
     #[command(flatten)]
     pub admin: AdminAddress,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `doctor`
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Address on which a node would listen
+    #[arg(long, default_value = "0.0.0.0")]
+    pub host: String,
+    /// Address that peers would be told [default: found out, as a node does]
+    #[arg(long, value_name = "HOST")]
+    pub advertise: Option<String>,
+    /// Port on which it would listen [default: any]
+    #[arg(long, default_value_t = 0)]
+    pub port: u16,
+    /// A node or engine that must answer, host:port; may be repeated
+    #[arg(long, value_name = "HOST:PORT")]
+    pub peer: Vec<String>,
+    /// Memory that a node is to lend: is there as much?
+    #[arg(long)]
+    pub memory: Option<Size>,
+    /// A memory device that is to be mapped [default: MC_CXL_DEV_PATH]
+    #[arg(long, value_name = "PATH")]
+    pub cxl: Option<PathBuf>,
+    /// A master that must answer [default: none is asked, unless MOONCAKE_MASTER names one]
+    #[command(flatten)]
+    pub master: MasterAddress,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,

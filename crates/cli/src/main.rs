@@ -52,6 +52,7 @@ fn run(command: &Command) -> Outcome {
         Command::Rm(args) => commands::objects::rm(args),
         Command::Replay(args) => commands::replay::run(args),
         Command::Status(args) => commands::status::run(args),
+        Command::Doctor(args) => commands::doctor::run(args),
         Command::Bench(command) => commands::bench::run(command),
         Command::Trace(command) => commands::trace::run(command),
         Command::Master(_) | Command::Node(_) => Ok(()),

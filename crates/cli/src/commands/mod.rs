@@ -1,6 +1,7 @@
 //! What each command does.
 
 pub mod bench;
+pub mod doctor;
 pub mod objects;
 pub mod replay;
 pub mod status;

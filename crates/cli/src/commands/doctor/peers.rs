@@ -1,0 +1,51 @@
+//! Whether others answer: a master, and engines of other nodes.
+
+use std::time::Duration;
+
+use yb_client::Error;
+use yb_transfer::Engine;
+use yb_types::STORE_VERSION;
+
+use super::report::Check;
+
+/// Sets a session up with a master, as every client does.
+pub fn master(address: &str) -> Check {
+    let config = yb_client::ClientConfig {
+        master_address: address.to_owned(),
+        local_hostname: "127.0.0.1".to_owned(),
+        ..yb_client::ClientConfig::default()
+    };
+    match yb_client::Client::connect(config) {
+        Ok(_) => Check::ok("master", format!("{address} answers; it serves store version {STORE_VERSION}, as we do"))
+            .with("address", address)
+            .with("version", STORE_VERSION),
+        Err(Error::Incompatible { theirs, ours, .. }) => Check::fail(
+            "master",
+            format!("{address} serves store version {theirs}, we need {ours}"),
+            "run programs of one version on both sides",
+        ),
+        Err(error) => Check::fail(
+            "master",
+            format!("{address}: {error}"),
+            "is it running, and does a firewall let this port through? --master takes its RPC address, not the admin port",
+        ),
+    }
+}
+
+/// Asks the engine of a peer whether it answers, and what it says about itself.
+pub fn peer(address: &str, patience: Duration) -> Check {
+    let hint = "is the process running, and does it listen there? For a node, this is the endpoint that `yuebing status` shows";
+    let failed = |error: &dyn std::fmt::Display| Check::fail("peer", format!("{address}: {error}"), hint);
+    let engine = match Engine::builder().shm(false).build() {
+        Ok(engine) => engine,
+        Err(error) => return failed(&error),
+    };
+    let segment = match engine.open_segment(address) {
+        Ok(segment) => segment,
+        Err(error) => return failed(&error),
+    };
+    match engine.probe(&segment, engine.now() + patience) {
+        Ok(()) => Check::ok("peer", format!("{address} answers the handshake")).with("address", address),
+        Err(error) => failed(&error),
+    }
+}

@@ -132,7 +132,7 @@ impl Engine {
     /// # Errors
     /// When the id is not of an open batch.
     pub fn cancel(&self, id: BatchId) -> Result<(), BatchError> {
-        self.0.shared.batches.with(id, |batch| batch.cancel(None))?
+        self.0.shared.cancel(id, None)
     }
 
     /// Asks one task to stop. It is terminal when its status says so; bytes that are in flight with those of other tasks
@@ -141,7 +141,7 @@ impl Engine {
     /// # Errors
     /// [`BatchError::NoSuchTask`], or the id is not of an open batch.
     pub fn cancel_task(&self, id: BatchId, index: usize) -> Result<(), BatchError> {
-        self.0.shared.batches.with(id, |batch| batch.cancel(Some(index)))?
+        self.0.shared.cancel(id, Some(index))
     }
 
     /// Changes the share that a traffic class has of the workers, from now on.
@@ -165,6 +165,16 @@ impl Shared {
             return Err(BatchError::Closed);
         }
         self.batches.with(id, |batch| Ok((Arc::clone(batch), batch.reserve(wanted)?)))?
+    }
+
+    /// Stops a batch or one task of it. What waits ends at once, without a worker.
+    fn cancel(self: &Arc<Self>, id: BatchId, task: Option<usize>) -> Result<(), BatchError> {
+        let batch = self.batches.get(id)?;
+        batch.cancel(task)?;
+        for chunk in self.queue.withdraw(&batch, task) {
+            self.run_chunk(chunk);
+        }
+        Ok(())
     }
 
     /// Starts tasks that have their room.
@@ -205,23 +215,35 @@ impl Shared {
     /// Hands chunks to the workers, and starts as many as are wanted.
     fn enqueue(self: &Arc<Self>, chunks: Vec<Chunk>) {
         let (wanted, mut left) = self.queue.push(chunks);
-        for _ in 0..wanted {
-            let worker = Arc::clone(self);
-            if let Err(error) = yb_env::spawn_thread("yb-batch", move || worker.serve_batches()) {
-                tracing::warn!(%error, "a thread for batches cannot be started");
-                left.extend(self.queue.worker_failed());
-            }
-        }
+        left.extend((0..wanted).flat_map(|_| self.start_worker()));
         // The engine is closed, or no thread can be had: what is left is run here.
         for chunk in left {
             self.run_chunk(chunk);
         }
     }
 
+    /// Starts a worker that was counted; gives back what waits if there is none to take it.
+    fn start_worker(self: &Arc<Self>) -> Vec<Chunk> {
+        let worker = Arc::clone(self);
+        match yb_env::spawn_thread("yb-batch", move || worker.serve_batches()) {
+            Ok(_) => Vec::new(),
+            Err(error) => {
+                tracing::warn!(%error, "a thread for batches cannot be started");
+                self.queue.worker_failed()
+            }
+        }
+    }
+
     /// The body of a worker.
     fn serve_batches(self: &Arc<Self>) {
-        while let Some(chunk) = self.queue.next() {
-            self.run_chunk(chunk);
+        let mut again = false;
+        while let Some(taken) = self.queue.next(again) {
+            if taken.start_another {
+                // This worker goes on, so what waits is not given back.
+                let _ = self.start_worker();
+            }
+            self.run_chunk(taken.chunk);
+            again = true;
         }
     }
 

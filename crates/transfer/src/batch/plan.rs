@@ -37,6 +37,17 @@ pub(crate) enum Work {
     Notify,
 }
 
+impl Work {
+    /// Whether this is work of that task alone, or of any if none is named. A notification is of no task.
+    pub(crate) fn concerns_only(&self, task: Option<usize>) -> bool {
+        match self {
+            Work::Whole(members) => task.is_none_or(|task| members.iter().all(|(member, _)| *member == task)),
+            Work::Part { task: own, .. } => task.is_none_or(|task| *own == task),
+            Work::Notify => false,
+        }
+    }
+}
+
 impl Chunk {
     /// The notification of a batch.
     pub(crate) fn notify(batch: Arc<Batch>, deadline: MonotonicTime) -> Self {

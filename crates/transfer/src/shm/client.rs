@@ -151,6 +151,12 @@ impl Mapped {
         Ok(self.views.read().find(remote, len).cloned())
     }
 
+    /// Whether the range is in a view that is known to be the owner's latest, without asking it.
+    fn knows(&self, remote: u64, len: u64) -> bool {
+        let views = self.views.read();
+        views.counter == self.page.counter() && views.find(remote, len).is_some()
+    }
+
     /// Asks for a new list, and keeps the mappings that are still in it.
     fn refresh(&self) -> io::Result<()> {
         let _one_at_a_time = self.refreshing.lock();
@@ -229,6 +235,11 @@ impl Slot {
     /// Whether memory of the segment is mapped.
     pub(crate) fn is_mapped(&self) -> bool {
         self.0.mapped.read().is_some()
+    }
+
+    /// Whether that range is mapped, as far as can be known without asking its owner.
+    fn holds(&self, remote: u64, len: u64) -> bool {
+        self.0.mapped.read().as_ref().is_some_and(|mapped| !mapped.is_gone() && mapped.knows(remote, len))
     }
 
     /// Empties the slot if it still holds this one.
@@ -375,6 +386,10 @@ impl Transport for ShmTransport {
                 false
             }
         }
+    }
+
+    fn is_immediate(&self, segment: &Segment, remote: u64, len: u64) -> bool {
+        segment.shm.holds(remote, len)
     }
 
     fn run(&self, jobs: &mut [Job<'_>], limits: &Limits<'_>) {

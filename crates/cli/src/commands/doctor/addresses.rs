@@ -85,7 +85,7 @@ pub fn check(place: &Place) -> Vec<Check> {
             );
             checks.push(dial_back(place, &host));
         }
-        Err(check) => checks.push(check),
+        Err(check) => checks.push(*check),
     }
     checks
 }
@@ -112,7 +112,7 @@ fn choose(
     place: &Place,
     candidates: &[Candidate],
     towards: &dyn Fn(&str, IpAddr) -> io::Result<IpAddr>,
-) -> Result<(String, String), Check> {
+) -> Result<(String, String), Box<Check>> {
     if let Some(host) = place.advertise.as_deref().filter(|host| !host.is_empty()) {
         return given(host, "--advertise").map(|()| (host.to_owned(), "as --advertise says".to_owned()));
     }
@@ -127,7 +127,7 @@ fn choose(
             Ok(ip) => Ok((ip.to_string(), format!("from it this machine reaches {target}"))),
             Err(error) => {
                 let hint = "check the name and the routes (ip route get ADDRESS), or give --advertise";
-                Err(Check::fail("advertised", format!("no way to {target}: {error}"), hint))
+                Err(Box::new(Check::fail("advertised", format!("no way to {target}: {error}"), hint)))
             }
         };
     }
@@ -146,25 +146,26 @@ fn choose(
             Ok((loopback, "there is only loopback: peers on this machine, and no others, can reach it".to_owned()))
         }
         None => {
-            Err(Check::fail("advertised", "this machine has no address", "bring an interface up: ip link set DEV up"))
+            let hint = "bring an interface up: ip link set DEV up";
+            Err(Box::new(Check::fail("advertised", "this machine has no address", hint)))
         }
     }
 }
 
 /// Refuses what peers cannot connect to.
-fn given(host: &str, flag: &str) -> Result<(), Check> {
+fn given(host: &str, flag: &str) -> Result<(), Box<Check>> {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     match bare.parse::<IpAddr>() {
-        Ok(ip) if ip.is_unspecified() => Err(Check::fail(
+        Ok(ip) if ip.is_unspecified() => Err(Box::new(Check::fail(
             "advertised",
             format!("{flag} {host}: every machine takes this address for itself, so peers would dial themselves"),
             "listen on it with --host, and tell peers a real address with --advertise",
-        )),
-        Ok(IpAddr::V6(ip)) if ip.is_unicast_link_local() => Err(Check::fail(
+        ))),
+        Ok(IpAddr::V6(ip)) if ip.is_unicast_link_local() => Err(Box::new(Check::fail(
             "advertised",
             format!("{flag} {host}: a link-local address means nothing on another host"),
             "give a global address",
-        )),
+        ))),
         _ => Ok(()),
     }
 }

@@ -29,6 +29,9 @@ fn names(path: &Path) -> Vec<String> {
     names
 }
 
+/// Whether a GID of a kind is taken, and what that is called.
+type Rule = (fn(&str, &str) -> bool, &'static str);
+
 /// A port of an RDMA device, as sysfs tells it.
 struct Port {
     device: String,
@@ -61,18 +64,14 @@ impl Port {
 
     /// The GID that connections would carry, and why: routable ones first.
     fn chosen(&self) -> Option<(&(String, String, String), &'static str)> {
-        let is_mapped = |gid: &str| gid.starts_with("0000:0000:0000:0000:0000:ffff:");
-        let is_link_local = |gid: &str| gid.starts_with("fe80:");
-        let version_2 = |kind: &str| kind.contains("v2");
-        let rules: [(&dyn Fn(&str, &str) -> bool, &'static str); 4] = [
-            (&|gid, kind| version_2(kind) && is_mapped(gid), "RoCE v2 over IPv4"),
-            (&|gid, kind| version_2(kind) && !is_link_local(gid), "RoCE v2 over IPv6"),
-            (&|_, kind| version_2(kind), "RoCE v2, link-local only"),
-            (&|_, _| true, "the first that is set"),
+        let rules: [Rule; 4] = [
+            (|gid, kind| kind.contains("v2") && gid.starts_with("0000:0000:0000:0000:0000:ffff:"), "RoCE v2 over IPv4"),
+            (|gid, kind| kind.contains("v2") && !gid.starts_with("fe80:"), "RoCE v2 over IPv6"),
+            (|_, kind| kind.contains("v2"), "RoCE v2, link-local only"),
+            (|_, _| true, "the first that is set"),
         ];
-        rules
-            .iter()
-            .find_map(|(fits, why)| self.gids.iter().find(|(_, gid, kind)| fits(gid, kind)).map(|gid| (gid, *why)))
+        let first = |fits: fn(&str, &str) -> bool| self.gids.iter().find(|(_, gid, kind)| fits(gid, kind));
+        rules.iter().find_map(|(fits, why)| first(*fits).map(|gid| (gid, *why)))
     }
 
     fn json(&self) -> Value {

@@ -95,7 +95,7 @@ mod tests {
     fn descriptors_arrive_with_their_bytes() {
         let (a, b) = UnixStream::pair().unwrap();
         assert!(peer_credentials(&a).unwrap().is_same_user());
-        let page = ControlPage::create().unwrap();
+        let page = ControlPage::create([0; 16]).unwrap();
         let segment = MemorySegment::create(4096, SegmentOptions::default()).unwrap();
         assert_eq!(send_with_fds(&a, b"two", &[page.file(), segment.file()]).unwrap(), 3);
         let (mut bytes, mut fds) = ([0_u8; 8], Vec::new());

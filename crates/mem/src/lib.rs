@@ -13,25 +13,29 @@
 //! Spans may be written by others at any time. No reference to their bytes is ever made: they are only copied, sent and
 //! received, and torn bytes are the worst that a race can give. Leases and generations above this crate keep races away.
 
+mod control;
 mod copy;
 mod file;
 mod group;
 mod handover;
 mod mapping;
 mod memory_device;
+mod process;
 mod registry;
 mod segment;
 mod span;
 mod stream;
 
+pub use control::{ControlPage, NONCE_LEN, Pass};
 pub use copy::{CopyHint, STREAMING_FROM, copy};
 pub use file::{read_at, write_at};
 pub use group::{
     BLOB_BYTES, Blob, BlobError, Declaration, GroupError, GroupErrorKind, GroupSegment, Handle, HandleForm,
 };
 pub use handover::{Credentials, peer_credentials, recv_with_fds, send_with_fds};
-pub use mapping::{ControlPage, MapError, Mapping, PeerView};
+pub use mapping::{MapError, Mapping, PeerView};
 pub use memory_device::{Coherence, MemoryDevice};
+pub use process::{PeerProcess, PeerProcessError, allow_reader};
 pub use registry::{
     Access, ForeignMemory, LocalBuffer, Location, RegionInfo, RegionPin, Registry, RegistryError, ShareableRegion,
 };

@@ -3,15 +3,14 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::fs::SealFlags;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::{Span, SpanError};
 
 /// The smallest page that a mapping is made of here; larger pages are multiples of it.
-const PAGE: usize = 4096;
+pub(crate) const PAGE: usize = 4096;
 
 /// Why memory could not be mapped.
 #[derive(Debug, thiserror::Error)]
@@ -106,6 +105,10 @@ impl Mapping {
         self.first.as_ptr() as u64
     }
 
+    pub(crate) fn pointer(&self) -> NonNull<u8> {
+        self.first
+    }
+
     /// All of it.
     pub fn span(&self) -> Span<'_> {
         // SAFETY: the mapping stays until self is dropped, and it was mapped readable and writable.
@@ -166,6 +169,10 @@ impl PeerView {
         self.mapping.span().slice(self.offset, self.len)
     }
 
+    pub(crate) fn into_mapping(self) -> Mapping {
+        self.mapping
+    }
+
     /// Touches every page of a part of the region now; see [`Mapping::populate`].
     ///
     /// # Errors
@@ -175,75 +182,10 @@ impl PeerView {
     }
 }
 
-/// One shared page with a counter, by which an owner tells its peers that its regions changed.
-#[derive(Debug)]
-pub struct ControlPage {
-    file: OwnedFd,
-    mapping: Mapping,
-}
-
-const CONTROL_PAGE: usize = PAGE;
-
-impl ControlPage {
-    /// A new page with the counter at 1.
-    ///
-    /// # Errors
-    /// The system's.
-    pub fn create() -> Result<Self, MapError> {
-        let file = rustix::fs::memfd_create("yuebing-control", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
-            .map_err(MapError::os("creating a control page"))?;
-        rustix::fs::ftruncate(&file, CONTROL_PAGE as u64).map_err(MapError::os("sizing a control page"))?;
-        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
-            .map_err(MapError::os("sealing a control page"))?;
-        let mapping = Mapping::of_file(file.as_fd(), CONTROL_PAGE)?;
-        let page = ControlPage { file, mapping };
-        page.bump();
-        Ok(page)
-    }
-
-    /// The peer's page.
-    ///
-    /// # Errors
-    /// When the file is not a sealed page, or the system refuses.
-    pub fn of_peer(file: OwnedFd) -> Result<Self, MapError> {
-        let mapping = Mapping::of_peer(&file, 0, CONTROL_PAGE as u64)?.mapping;
-        Ok(ControlPage { file, mapping })
-    }
-
-    /// The descriptor to hand over.
-    pub fn file(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
-    }
-
-    /// The counter now.
-    pub fn counter(&self) -> u64 {
-        self.word().load(Ordering::Acquire)
-    }
-
-    /// Moves the counter.
-    pub fn bump(&self) {
-        self.word().fetch_add(1, Ordering::AcqRel);
-    }
-
-    fn word(&self) -> &AtomicU64 {
-        // SAFETY: the page is mapped for the life of self, aligned to a page, and every process reaches this word only
-        // through atomics.
-        unsafe { AtomicU64::from_ptr(self.mapping.first.as_ptr().cast()) }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_peer_sees_the_counter_move() {
-        let page = ControlPage::create().unwrap();
-        let peer = ControlPage::of_peer(page.file().try_clone_to_owned().unwrap()).unwrap();
-        let before = peer.counter();
-        page.bump();
-        assert_eq!(peer.counter(), before + 1);
-    }
+    use rustix::fs::MemfdFlags;
 
     #[test]
     fn an_unsealed_or_short_file_is_refused() {

@@ -122,7 +122,7 @@ impl RegistryError {
 #[derive(Debug)]
 enum Backing {
     Segment(Arc<MemorySegment>),
-    Foreign(#[expect(dead_code, reason = "it is held, not used")] Option<Arc<MemoryDevice>>),
+    Foreign(Option<Arc<MemoryDevice>>),
 }
 
 #[derive(Debug)]
@@ -411,6 +411,21 @@ impl Registry {
     }
 }
 
+impl Registry {
+    /// The open remote regions in allocations of somebody else, as address and length, that lie in ordinary memory: a peer
+    /// on this host reaches them through the kernel.
+    pub fn readable(&self) -> Vec<(u64, u64)> {
+        let regions = self.regions.read();
+        let open = regions.iter().filter(|region| region.info.access == Access::Remote && region.is_open());
+        let foreign = open.filter(|region| {
+            let location = &region.info.location;
+            let ordinary = location.is_unknown() || location.as_str().starts_with("cpu");
+            ordinary && matches!(region.backing, Backing::Foreign(None))
+        });
+        foreign.map(|region| (region.info.address, region.info.len)).collect()
+    }
+}
+
 impl Region {
     fn is_open(&self) -> bool {
         self.published.load(Ordering::SeqCst) && !self.closed.load(Ordering::SeqCst)
@@ -628,5 +643,14 @@ mod tests {
         assert!(registry.pin(address, 100, Access::Local).is_ok());
         assert!(registry.pin(address, 100, Access::Remote).is_err());
         assert_eq!(registry.shareable().len(), 1);
+        assert!(registry.readable().is_empty());
+        let mut bytes = [vec![0_u8; 100], vec![0_u8; 100]];
+        for (bytes, location) in bytes.iter_mut().zip(["cpu:0", "cuda:0"]) {
+            // SAFETY: as above.
+            let memory = unsafe { ForeignMemory::new(bytes.as_mut_ptr() as u64, 100) };
+            let info = registry.prepare_foreign(memory, Access::Remote, location.into()).unwrap();
+            registry.publish(info.address);
+        }
+        assert_eq!(registry.readable(), [(bytes[0].as_ptr() as u64, 100)], "only ordinary memory");
     }
 }

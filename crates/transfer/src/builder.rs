@@ -17,6 +17,8 @@ use crate::paths::Paths;
 use crate::serving::{Sockets, StartError};
 use crate::settings::EngineSettings;
 use crate::shm::client::ShmTransport;
+use crate::shm::neighbours::Neighbours;
+use crate::shm::process_vm::ProcessVmTransport;
 use crate::stats::EngineCounters;
 use crate::tcp::client::TcpTransport;
 use crate::transport::Transport;
@@ -123,7 +125,9 @@ fn transports(
         list.push(Box::new(CxlTransport::new(device, settings)));
     }
     if settings.shm {
-        list.push(Box::new(ShmTransport::new(settings.clone(), Arc::clone(counters))));
+        let neighbours = Arc::new(Neighbours::new(settings.clone(), Arc::clone(counters)));
+        list.push(Box::new(ShmTransport::new(Arc::clone(&neighbours))));
+        list.push(Box::new(ProcessVmTransport::new(neighbours)));
     }
     list
 }

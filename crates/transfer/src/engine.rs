@@ -256,7 +256,10 @@ impl Engine {
         if let Some(serving) = &shared.serving {
             serving.data.recall();
         }
-        shared.regions_changed();
+        let shm = shared.serving.as_ref().and_then(|serving| serving.shm.as_ref());
+        if shm.is_some_and(|shm| !shm.let_copies_end(patience)) {
+            return Err(RegistryError::Busy { address, users: 1 });
+        }
         shared.registry.remove_after(address, patience, || shared.paths.region_removed(address))
     }
 

@@ -16,7 +16,7 @@ use crate::handshake::client::{Timing, exchange};
 use crate::handshake::frame::MessageType;
 use crate::metadata::{SegmentDesc, ShmDesc};
 use crate::settings::EngineSettings;
-use crate::shm::client::Slot;
+use crate::shm::neighbours::Slot;
 use crate::tcp::client::IdleLane;
 use crate::transport::Limits;
 use crate::{TransferError, TransferErrorKind};
@@ -37,6 +37,28 @@ impl SegmentHandle {
     /// True when the owner is this process.
     pub fn is_local(&self) -> bool {
         self.0.in_process.strong_count() > 0
+    }
+}
+
+impl SegmentHandle {
+    /// How bytes reach the owner, as text for people: what is known now, nothing is asked.
+    pub fn path(&self) -> String {
+        if self.is_local() {
+            return "local".to_owned();
+        }
+        if let Some(owner) = self.0.shm.owner() {
+            return match owner.process() {
+                Ok(process) => format!("shm, process_vm (process {})", process.pid()),
+                Err(reason) => format!("shm, other memory over tcp ({reason})"),
+            };
+        }
+        let known = self.0.metadata.try_lock().and_then(|metadata| metadata.known.clone());
+        let tcp = known.and_then(|known| known.address).map(|address| {
+            let version = if address.version_2 { 2 } else { 1 };
+            format!("tcp {}:{} version {version}", address.host, address.port)
+        });
+        let tcp = tcp.unwrap_or_else(|| "not asked yet".to_owned());
+        self.0.shm.reason().map_or(tcp.clone(), |reason| format!("{tcp} ({reason})"))
     }
 }
 
@@ -130,7 +152,7 @@ impl Segment {
     pub(crate) fn prune(&self, now: MonotonicTime, idle_timeout: Duration) -> bool {
         let mut idle = self.idle_lanes.lock();
         idle.retain(|lane| lane.is_fresh(now, idle_timeout));
-        !idle.is_empty() || self.shm.is_mapped()
+        !idle.is_empty() || self.shm.owner().is_some()
     }
 
     pub(crate) fn error(&self, kind: TransferErrorKind, detail: impl fmt::Display) -> TransferError {

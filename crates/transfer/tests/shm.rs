@@ -216,8 +216,10 @@ fn without_permission_tcp_is_used() {
     let (a, b) = (engine(tcp_settings()), engine(shm_settings()));
     let memory = memory(&b, 4096);
     let mut got = [0; 4];
-    a.transfer_sync(&[read(&open(&a, &b), memory.address(), &mut got)], a.now() + PATIENCE).into_result().unwrap();
+    let peer = open(&a, &b);
+    a.transfer_sync(&[read(&peer, memory.address(), &mut got)], a.now() + PATIENCE).into_result().unwrap();
     assert_eq!((a.stats().tcp.requests, a.stats().shm.requests, b.stats().shm_peers), (1, 0, 0));
+    assert!(peer.path().starts_with("tcp 127.0.0.1:") && peer.path().ends_with("version 2"), "{}", peer.path());
 }
 
 #[test]
@@ -231,7 +233,7 @@ fn nonsense_on_the_socket_is_closed() {
     let desc: serde_json::Value = serde_json::from_slice(&reply[9..]).unwrap();
     let name = desc["yuebing"]["shm"].as_str().unwrap();
     let address = std::os::unix::net::SocketAddr::from_abstract_name(name).unwrap();
-    for bytes in [&b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[..], b"YBSHM\0\x02\0aaaaaaaabbbbbbbb", b"YB"] {
+    for bytes in [&b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[..], b"YBSHM\0\x01\0aaaaaaaabbbbbbbb", b"YB"] {
         let mut stream = std::os::unix::net::UnixStream::connect_addr(&address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.write_all(bytes).unwrap();

@@ -6,10 +6,11 @@ use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use parking_lot::Mutex;
-use yb_env::Rng;
-use yb_mem::{ControlPage, Registry, ShareableRegion, peer_credentials, send_with_fds};
+use yb_env::{Clock, Rng};
+use yb_mem::{ControlPage, NONCE_LEN, Registry, ShareableRegion, peer_credentials, send_with_fds};
 use yb_types::ClientId;
 
 use crate::metadata::ShmDesc;
@@ -18,6 +19,8 @@ use crate::stats::EngineCounters;
 
 /// Regions per message: below the limit of descriptors in one.
 const REGIONS_PER_MESSAGE: usize = 32;
+/// How often to look whether copies of peers have ended.
+const COPY_POLL: Duration = Duration::from_micros(100);
 
 /// What the owner offers to peers on this host.
 pub(crate) struct ShmPort {
@@ -25,8 +28,16 @@ pub(crate) struct ShmPort {
     pub(crate) listener: UnixListener,
     /// Moved whenever the regions change.
     pub(crate) page: ControlPage,
-    /// Who has our memory mapped.
-    writers: Mutex<BTreeMap<u64, ClientId>>,
+    guests: Mutex<BTreeMap<u64, Guest>>,
+    /// Held while copies of older lists are waited for.
+    leaving: Mutex<()>,
+}
+
+/// A peer that has our memory mapped.
+struct Guest {
+    writer: ClientId,
+    /// Its seat in the control page; out of range when there was none.
+    seat: u32,
 }
 
 impl ShmPort {
@@ -40,32 +51,80 @@ impl ShmPort {
         let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&socket)?)?;
         listener.set_nonblocking(true)?;
         let uid = rustix::process::geteuid().as_raw();
+        let mut nonce = [0; NONCE_LEN];
+        nonce[..8].copy_from_slice(&rng.next_u64().to_ne_bytes());
+        nonce[8..].copy_from_slice(&rng.next_u64().to_ne_bytes());
         Ok(ShmPort {
             desc: ShmDesc { socket, boot_id, uid },
             listener,
-            page: ControlPage::create().map_err(io::Error::other)?,
-            writers: Mutex::default(),
+            page: ControlPage::create(nonce).map_err(io::Error::other)?,
+            guests: Mutex::default(),
+            leaving: Mutex::default(),
         })
     }
 
     /// True when no peer that says it is `writer` has our memory mapped; without a writer, when nobody has.
     pub(crate) fn is_quiet(&self, writer: Option<ClientId>) -> bool {
-        let writers = self.writers.lock();
-        writer.map_or(writers.is_empty(), |writer| writers.values().all(|mapped| *mapped != writer))
+        let guests = self.guests.lock();
+        writer.map_or(guests.is_empty(), |writer| guests.values().all(|guest| guest.writer != writer))
     }
 
     /// Takes a new connection if it is of our user.
     pub(crate) fn accept(&self) -> io::Result<Option<Session>> {
         let (stream, _) = self.listener.accept()?;
-        if !peer_credentials(&stream)?.is_same_user() {
+        let peer = peer_credentials(&stream)?;
+        if !peer.is_same_user() {
             return Ok(None);
         }
         stream.set_nonblocking(true)?;
-        Ok(Some(Session { stream, hello: [0; HELLO_LEN], received: 0 }))
+        Ok(Some(Session {
+            stream,
+            pid: peer.pid,
+            seat: u32::MAX,
+            welcomed: false,
+            dismissed: false,
+            hello: [0; HELLO_LEN],
+            received: 0,
+        }))
+    }
+
+    /// Tells peers that the regions changed, and waits until none of them copies through the kernel by an older list;
+    /// false after `patience`.
+    pub(crate) fn let_copies_end(&self, patience: Duration) -> bool {
+        let _one_at_a_time = self.leaving.lock();
+        let clock = Clock::real();
+        let by = clock.now() + patience;
+        // Twice: who came before the last change may count on either side.
+        for _ in 0..2 {
+            let before = self.page.counter();
+            self.page.bump();
+            while !self.page.is_empty(before) {
+                if clock.now() >= by {
+                    return false;
+                }
+                yb_env::sleep(COPY_POLL);
+            }
+            if self.page.is_empty(before + 1) {
+                return true;
+            }
+        }
+        true
+    }
+
+    /// Takes a peer in, and gives it a seat of its own if there is one left.
+    fn welcome(&self, token: u64, writer: ClientId) -> u32 {
+        let mut guests = self.guests.lock();
+        let free = |seat: &u32| guests.values().all(|guest| guest.seat != *seat);
+        let seat = (0..ControlPage::SEATS).find(free).unwrap_or(u32::MAX);
+        self.page.clear(seat);
+        guests.insert(token, Guest { writer, seat });
+        seat
     }
 
     pub(crate) fn forget(&self, token: u64, counters: &EngineCounters) {
-        if self.writers.lock().remove(&token).is_some() {
+        if let Some(guest) = self.guests.lock().remove(&token) {
+            // Its threads are gone: the kernel closes a socket after the last of them.
+            self.page.clear(guest.seat);
             counters.shm_peers.fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -74,6 +133,12 @@ impl ShmPort {
 /// One peer.
 pub(crate) struct Session {
     pub(crate) stream: UnixStream,
+    pid: i32,
+    seat: u32,
+    /// Set once the peer may have our memory mapped.
+    welcomed: bool,
+    /// Set after the peer broke a rule: it is told nothing more, and its seat is kept until it has let go.
+    dismissed: bool,
     hello: [u8; HELLO_LEN],
     received: usize,
 }
@@ -87,7 +152,7 @@ impl Session {
     /// Answers what has arrived.
     ///
     /// # Errors
-    /// When the connection is to be closed.
+    /// When the connection is to be closed: the peer has gone, or was never let in.
     pub(crate) fn advance(
         &mut self,
         token: u64,
@@ -95,12 +160,33 @@ impl Session {
         registry: &Registry,
         counters: &EngineCounters,
     ) -> io::Result<()> {
+        match self.serve(token, port, registry, counters) {
+            Err(error) if self.welcomed && !self.dismissed && error.kind() != io::ErrorKind::UnexpectedEof => {
+                tracing::warn!(%error, "a peer that has our memory mapped is told to let go of it");
+                self.dismissed = true;
+                self.stream.shutdown(std::net::Shutdown::Write)
+            }
+            other => other,
+        }
+    }
+
+    fn serve(&mut self, token: u64, port: &ShmPort, registry: &Registry, counters: &EngineCounters) -> io::Result<()> {
         loop {
+            if self.dismissed {
+                match self.stream.read(&mut [0_u8; 64]) {
+                    Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                    Ok(_) => {}
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                    Err(error) => return Err(error),
+                }
+                continue;
+            }
             if self.is_known() {
                 let mut request = [0_u8; 1];
                 match self.stream.read(&mut request) {
                     Ok(1) if request == [wire::AGAIN] => self.send_list(port, registry)?,
-                    Ok(_) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                    Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                    Ok(_) => return Err(io::ErrorKind::InvalidData.into()),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                     Err(error) => return Err(error),
                 }
@@ -115,8 +201,10 @@ impl Session {
             if self.is_known() {
                 let writer = wire::decode_hello(&self.hello).map_err(io::Error::other)?;
                 // Known as a writer before it can map anything.
-                port.writers.lock().insert(token, writer);
+                self.seat = port.welcome(token, writer);
+                self.welcomed = true;
                 counters.shm_peers.fetch_add(1, Ordering::Relaxed);
+                yb_mem::allow_reader(self.pid);
                 self.send_list(port, registry)?;
             }
         }
@@ -125,20 +213,26 @@ impl Session {
     /// Sends all regions. The socket's buffer holds any list that the limit allows; a peer that does not read is closed.
     fn send_list(&self, port: &ShmPort, registry: &Registry) -> io::Result<()> {
         let counter = port.page.counter();
-        let mut regions = registry.shareable();
-        regions.truncate(wire::MAX_REGIONS as usize);
-        let head = ListHead { regions: regions.len() as u32, counter };
+        let mut mappable = registry.shareable();
+        mappable.truncate(wire::MAX_REGIONS as usize);
+        let mut readable = registry.readable();
+        readable.truncate(wire::MAX_REGIONS as usize - mappable.len());
+        let regions = (mappable.len() + readable.len()) as u32;
+        let head = ListHead { regions, seat: self.seat, counter, nonce_address: port.page.nonce_address() };
         send_all(&self.stream, &head.encode(), &[port.page.file()])?;
-        for part in regions.chunks(REGIONS_PER_MESSAGE) {
+        for part in mappable.chunks(REGIONS_PER_MESSAGE) {
             let mut bytes = Vec::with_capacity(part.len() * ENTRY_LEN);
             for ShareableRegion { address, len, segment } in part {
                 let populated = segment.is_populated();
-                bytes.extend_from_slice(&Entry { address: *address, len: *len, offset: 0, populated }.encode());
+                let entry = Entry { address: *address, len: *len, offset: 0, mappable: true, populated };
+                bytes.extend_from_slice(&entry.encode());
             }
             let files: Vec<_> = part.iter().map(|region| region.segment.file()).collect();
             send_all(&self.stream, &bytes, &files)?;
         }
-        Ok(())
+        let entry = |(address, len)| Entry { address, len, offset: 0, mappable: false, populated: false }.encode();
+        let bytes: Vec<u8> = readable.into_iter().flat_map(entry).collect();
+        if bytes.is_empty() { Ok(()) } else { send_all(&self.stream, &bytes, &[]) }
     }
 }
 

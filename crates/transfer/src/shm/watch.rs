@@ -12,7 +12,8 @@ use parking_lot::Mutex;
 use yb_mem::POPULATE_PART;
 
 use crate::reactor::{Reactor, Ready};
-use crate::shm::client::{Mapped, Slot, View};
+use crate::shm::neighbours::Slot;
+use crate::shm::owner::{Owner, View};
 
 /// The watched owners and the thread that watches; the thread is started with the first owner.
 pub(crate) struct Watch {
@@ -21,7 +22,7 @@ pub(crate) struct Watch {
 
 struct Watched {
     reactor: Reactor,
-    owners: Mutex<BTreeMap<u64, (Weak<Mapped>, Slot)>>,
+    owners: Mutex<BTreeMap<u64, (Weak<Owner>, Slot)>>,
     /// Views to populate, and how far they are.
     unfilled: Mutex<VecDeque<(Weak<View>, usize)>>,
     next: AtomicU64,
@@ -34,7 +35,7 @@ impl Watch {
     }
 
     /// Empties the slot when the owner's socket closes.
-    pub(crate) fn add(&self, mapped: &Arc<Mapped>, slot: Slot) -> io::Result<()> {
+    pub(crate) fn add(&self, owner: &Arc<Owner>, slot: Slot) -> io::Result<()> {
         let mut inner = self.inner.lock();
         let watched = match &*inner {
             Some((watched, _)) => Arc::clone(watched),
@@ -53,8 +54,8 @@ impl Watch {
             }
         };
         let token = watched.next.fetch_add(1, Ordering::Relaxed);
-        watched.owners.lock().insert(token, (Arc::downgrade(mapped), slot));
-        watched.reactor.add_end_of(mapped.socket(), token)
+        watched.owners.lock().insert(token, (Arc::downgrade(owner), slot));
+        watched.reactor.add_end_of(owner.socket(), token)
     }
 
     /// Has the page tables of these views filled in the background.

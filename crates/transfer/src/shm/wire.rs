@@ -5,7 +5,7 @@ use yb_types::{ClientId, Uuid};
 /// Bytes of a hello.
 pub const HELLO_LEN: usize = 24;
 /// Bytes of a list's head.
-pub const LIST_HEAD: usize = 16;
+pub const LIST_HEAD: usize = 24;
 /// Bytes of an entry of a list.
 pub const ENTRY_LEN: usize = 32;
 /// Most regions in a list.
@@ -14,22 +14,25 @@ pub const MAX_REGIONS: u32 = 4096;
 pub const AGAIN: u8 = 1;
 
 const MAGIC: [u8; 6] = *b"YBSHM\0";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 
-/// A region that can be mapped.
+/// A region of the owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// First address in the owner's process.
     pub address: u64,
     /// Bytes.
     pub len: u64,
-    /// Where it starts in its memory file.
+    /// Where it starts in its memory file; 0 without one.
     pub offset: u64,
+    /// Whether a memory file comes with it. Without one, it lies in an allocation of the owner's application.
+    pub mappable: bool,
     /// Whether the owner has touched every page, so that mapping them costs no memory.
     pub populated: bool,
 }
 
 const POPULATED: u64 = 1;
+const FOREIGN: u64 = 2;
 
 /// The other side is not one of ours, or of another version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -67,8 +70,12 @@ pub fn decode_hello(bytes: &[u8; HELLO_LEN]) -> Result<ClientId, NotOurs> {
 pub struct ListHead {
     /// How many entries follow.
     pub regions: u32,
+    /// The peer's seat in the control page; out of range when none is left.
+    pub seat: u32,
     /// The counter of the control page, read before the regions were.
     pub counter: u64,
+    /// Where the owner has the nonce of the control page.
+    pub nonce_address: u64,
 }
 
 impl ListHead {
@@ -76,7 +83,9 @@ impl ListHead {
     pub fn encode(&self) -> [u8; LIST_HEAD] {
         let mut bytes = [0; LIST_HEAD];
         bytes[..4].copy_from_slice(&self.regions.to_le_bytes());
-        bytes[8..].copy_from_slice(&self.counter.to_le_bytes());
+        bytes[4..8].copy_from_slice(&self.seat.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.counter.to_le_bytes());
+        bytes[16..].copy_from_slice(&self.nonce_address.to_le_bytes());
         bytes
     }
 
@@ -86,8 +95,14 @@ impl ListHead {
     /// [`NotOurs`] for more than [`MAX_REGIONS`].
     pub fn decode(bytes: &[u8; LIST_HEAD]) -> Result<Self, NotOurs> {
         let regions = word(bytes, 0).map(u32::from_le_bytes).filter(|regions| *regions <= MAX_REGIONS);
-        let counter = word(bytes, 8).map(u64::from_le_bytes);
-        Ok(ListHead { regions: regions.ok_or(NotOurs)?, counter: counter.ok_or(NotOurs)? })
+        let seat = word(bytes, 4).map(u32::from_le_bytes);
+        let long = |at| word(bytes, at).map(u64::from_le_bytes).ok_or(NotOurs);
+        Ok(ListHead {
+            regions: regions.ok_or(NotOurs)?,
+            seat: seat.ok_or(NotOurs)?,
+            counter: long(8)?,
+            nonce_address: long(16)?,
+        })
     }
 }
 
@@ -98,7 +113,8 @@ impl Entry {
         bytes[..8].copy_from_slice(&self.address.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.len.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.offset.to_le_bytes());
-        bytes[24..].copy_from_slice(&(if self.populated { POPULATED } else { 0 }).to_le_bytes());
+        let flags = if self.populated { POPULATED } else { 0 } | if self.mappable { 0 } else { FOREIGN };
+        bytes[24..].copy_from_slice(&flags.to_le_bytes());
         bytes
     }
 
@@ -108,8 +124,8 @@ impl Entry {
     /// [`NotOurs`] for a range that is empty or wraps around.
     pub fn decode(bytes: &[u8]) -> Result<Self, NotOurs> {
         let field = |at| word(bytes, at).map(u64::from_le_bytes).ok_or(NotOurs);
-        let populated = field(24)? & POPULATED != 0;
-        let entry = Entry { address: field(0)?, len: field(8)?, offset: field(16)?, populated };
+        let (populated, mappable) = (field(24)? & POPULATED != 0, field(24)? & FOREIGN == 0);
+        let entry = Entry { address: field(0)?, len: field(8)?, offset: field(16)?, mappable, populated };
         let sound = entry.len > 0 && entry.address.checked_add(entry.len).is_some();
         if sound { Ok(entry) } else { Err(NotOurs) }
     }
@@ -124,11 +140,13 @@ mod tests {
         let client = ClientId(Uuid { first: 1, second: 2 });
         assert_eq!(decode_hello(&encode_hello(client)), Ok(client));
         assert_eq!(decode_hello(&[0; HELLO_LEN]), Err(NotOurs));
-        let head = ListHead { regions: 7, counter: 9 };
+        let head = ListHead { regions: 7, seat: 5, counter: 9, nonce_address: 4160 };
         assert_eq!(ListHead::decode(&head.encode()), Ok(head));
         assert_eq!(ListHead::decode(&[0xff; LIST_HEAD]), Err(NotOurs));
-        let entry = Entry { address: 4096, len: 10, offset: 3, populated: true };
-        assert_eq!(Entry::decode(&entry.encode()), Ok(entry));
+        let entry = Entry { address: 4096, len: 10, offset: 3, mappable: true, populated: true };
+        for entry in [entry, Entry { mappable: false, ..entry }, Entry { populated: false, ..entry }] {
+            assert_eq!(Entry::decode(&entry.encode()), Ok(entry));
+        }
         for bad in [Entry { len: 0, ..entry }, Entry { address: u64::MAX, ..entry }] {
             assert_eq!(Entry::decode(&bad.encode()), Err(NotOurs));
         }

@@ -2,6 +2,8 @@
 #![allow(dead_code, reason = "every test program uses its own part")]
 #![allow(clippy::unwrap_used, reason = "test code")]
 
+pub mod contract;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! Admin HTTP of the master: metrics, health, listings, and a status page for people.
+//! Admin HTTP of the master: metrics, health, listings, and a status page for people; and the HTTP metadata server of
+//! the Transfer Engine, [`MetadataServer`].
 //!
 //! Scrapes and listings of a large pool must not delay a request of a client, nor need memory in proportion to the
 //! pool. So the server runs on a thread of its own, asks the pool only through [`Pool`], and writes key lists page by
@@ -11,10 +12,12 @@
 
 mod door;
 mod handlers;
+mod metadata;
 mod pool;
 mod query;
 mod server;
 
+pub use metadata::{MetadataOptions, MetadataServer};
 pub use pool::{ClientRow, Cursor, KeyPage, Operation, Overview, Pool, SegmentRow, status_name};
 pub use query::Query;
 pub use server::{Admin, AdminError, AdminOptions};

@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use axum::Router;
 use tokio::sync::{Semaphore, watch};
 
 use crate::door::Door;
@@ -24,25 +25,32 @@ pub struct AdminOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum AdminError {
     /// The address is taken, not this host's, or not an address.
-    #[error("admin HTTP cannot listen on {listen}: {source} (setting metrics_host, metrics_port)")]
+    #[error(
+        "{what} HTTP cannot listen on {listen}: {source} (settings {}_host, {}_port)",
+        setting(what),
+        setting(what)
+    )]
     Listen {
+        /// Which of the servers.
+        what: &'static str,
         /// As asked for.
         listen: String,
         /// The system's answer.
         source: io::Error,
     },
     /// No thread or runtime.
-    #[error("admin HTTP cannot start its thread: {0}")]
+    #[error("an HTTP server cannot start its thread: {0}")]
     Thread(io::Error),
+}
+
+/// How the settings of a server begin.
+fn setting(what: &str) -> &'static str {
+    if what == "admin" { "metrics" } else { "http_metadata_server" }
 }
 
 /// A running admin server; dropping it stops the thread.
 #[derive(Debug)]
-pub struct Admin {
-    address: SocketAddr,
-    stop: watch::Sender<bool>,
-    thread: Option<JoinHandle<()>>,
-}
+pub struct Admin(Site);
 
 impl Admin {
     /// Binds the address and starts the thread.
@@ -50,25 +58,40 @@ impl Admin {
     /// # Errors
     /// See [`AdminError`].
     pub fn start(options: &AdminOptions, pool: Arc<dyn Pool>) -> Result<Admin, AdminError> {
-        let failed = |source| AdminError::Listen { listen: options.listen.clone(), source };
-        let listener = TcpListener::bind(&options.listen).map_err(failed)?;
-        listener.set_nonblocking(true).map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
-        let (stop, stopped) = watch::channel(false);
         let limit = Arc::new(Semaphore::new(options.max_requests.max(1)));
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(AdminError::Thread)?;
-        let thread = yb_env::spawn_thread("yb-admin", move || runtime.block_on(serve(listener, pool, limit, stopped)))
-            .map_err(AdminError::Thread)?;
-        Ok(Admin { address, stop, thread: Some(thread) })
+        Ok(Admin(Site::start("yb-admin", "admin", &options.listen, router(pool, limit))?))
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.0.address
     }
 }
 
-impl Drop for Admin {
+/// A listener and the thread that serves it; dropping it stops the thread.
+#[derive(Debug)]
+pub(crate) struct Site {
+    pub(crate) address: SocketAddr,
+    stop: watch::Sender<bool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Site {
+    /// `what` is its word in messages: `admin` or `metadata`.
+    pub(crate) fn start(thread: &str, what: &'static str, listen: &str, pages: Router) -> Result<Site, AdminError> {
+        let failed = |source| AdminError::Listen { what, listen: listen.to_owned(), source };
+        let listener = TcpListener::bind(listen).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let (stop, stopped) = watch::channel(false);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(AdminError::Thread)?;
+        let thread = yb_env::spawn_thread(thread, move || runtime.block_on(serve(listener, what, pages, stopped)))
+            .map_err(AdminError::Thread)?;
+        Ok(Site { address, stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for Site {
     fn drop(&mut self) {
         let _ = self.stop.send(true);
         if let Some(thread) = self.thread.take() {
@@ -77,19 +100,19 @@ impl Drop for Admin {
     }
 }
 
-async fn serve(listener: TcpListener, pool: Arc<dyn Pool>, limit: Arc<Semaphore>, mut stopped: watch::Receiver<bool>) {
+async fn serve(listener: TcpListener, what: &'static str, pages: Router, mut stopped: watch::Receiver<bool>) {
     let listener = match tokio::net::TcpListener::from_std(listener) {
         Ok(listener) => Door::new(listener),
         Err(error) => {
-            tracing::error!(%error, "admin HTTP cannot take its listener");
+            tracing::error!(%error, what, "an HTTP server cannot take its listener");
             return;
         }
     };
-    let server = async { axum::serve(listener, router(pool, limit)).await };
+    let server = async { axum::serve(listener, pages).await };
     tokio::select! {
         result = server => {
             if let Err(error) = result {
-                tracing::error!(%error, "admin HTTP ended");
+                tracing::error!(%error, what, "an HTTP server ended");
             }
         }
         // Readers of long lists are cut off: a stop must not wait for them.

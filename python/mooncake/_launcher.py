@@ -35,3 +35,13 @@ def mooncake_master() -> NoReturn:
 def mooncake_client() -> NoReturn:
     """The command `mooncake_client`."""
     _become("mooncake_client")
+
+
+def mooncake_http_metadata_server() -> NoReturn:
+    """The command `mooncake_http_metadata_server`."""
+    _become("mooncake_http_metadata_server")
+
+
+def transfer_engine_topology_dump() -> NoReturn:
+    """The command `transfer_engine_topology_dump`."""
+    _become("transfer_engine_topology_dump")

@@ -33,6 +33,10 @@ pub enum Command {
     /// Run a storage node; flags as of mooncake_client (see: yuebing node --help)
     #[command(disable_help_flag = true)]
     Node(DaemonArgs),
+    /// Run an HTTP metadata server for Transfer Engines, as mooncake_http_metadata_server does
+    MetadataServer(MetadataServerArgs),
+    /// Show which NIC serves which memory first, as transfer_engine_topology_dump does
+    Topology(TopologyArgs),
     /// Store a file under a key
     Put(PutArgs),
     /// Read an object into a file or to standard output
@@ -65,6 +69,49 @@ pub struct DaemonArgs {
     /// Flags of the form --name=value
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "FLAGS")]
     pub flags: Vec<OsString>,
+}
+
+/// `metadata-server`, `mooncake_http_metadata_server`
+#[derive(Debug, Args)]
+pub struct MetadataServerArgs {
+    /// Address to listen on
+    #[arg(long, default_value = "0.0.0.0")]
+    pub host: String,
+    /// Port to listen on; 0 takes a free one
+    #[arg(long, default_value_t = 8080)]
+    pub port: u16,
+    /// What is logged: DEBUG, INFO, WARNING, ERROR or CRITICAL
+    #[arg(long, default_value = "INFO", ignore_case = true, value_parser = ["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"])]
+    pub log_level: String,
+    /// Refuse to listen where others can connect, unless MC_METADATA_HTTP_TOKEN is set (as 0.3.14 does)
+    #[arg(long)]
+    pub require_token: bool,
+    /// Let the newest engine have a name though it does not say which life of it it is, as engines of Mooncake
+    #[arg(long)]
+    pub newest_wins: bool,
+}
+
+/// `topology`, `transfer_engine_topology_dump`
+#[derive(Debug, Args)]
+pub struct TopologyArgs {
+    /// Only these NICs, separated by commas [default: those of MC_TE_FILTERS, else all]
+    #[arg(long, default_value = "", hide_default_value = true, value_name = "NAMES")]
+    pub device_name: String,
+    /// Whose word stands in the output: te, tent, or auto for what MC_USE_TENT and MC_USE_TEV1 say
+    #[arg(long, default_value = "auto", value_parser = ["auto", "te", "tent"])]
+    pub backend: String,
+    /// Use the priority matrix of the file that MC_CUSTOM_TOPO_JSON names, not the host's own
+    #[arg(long)]
+    pub use_custom_topo: bool,
+    /// Use the priority matrix of this file
+    #[arg(long, value_name = "PATH")]
+    pub custom_topo_json: Option<PathBuf>,
+    /// Show the NICs too, with speed and NUMA node
+    #[arg(long)]
+    pub links: bool,
+    /// Print one JSON object (links and matrix)
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `up`

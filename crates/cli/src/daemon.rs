@@ -1,12 +1,18 @@
-//! The daemons: master and node, under the peer's names or ours. They take the peer's flags, not ours.
+//! The daemons: master, node and metadata server, under the peer's names or ours. They take the peer's flags.
 
 use std::ffi::{CStr, OsString};
+use std::net::IpAddr;
 use std::process::ExitCode;
 
+use clap::{Args, Command, FromArgMatches};
 use rustix::process::{Resource, getrlimit, setrlimit};
+use tracing_subscriber::EnvFilter;
+use yb_admin::{MetadataOptions, MetadataServer};
 use yb_master::CommandStyle;
 
-use crate::failure::Exit;
+use crate::args::MetadataServerArgs;
+use crate::failure::{Exit, Failure, Outcome};
+use crate::signals::Signals;
 use crate::supervise;
 
 /// `mooncake_master`, `yuebing master`
@@ -23,6 +29,78 @@ pub fn node(name: &str, arguments: Vec<OsString>) -> ExitCode {
         show_as(c"mooncake_client");
     }
     start(name, arguments, |arguments| yb_node::run(name, arguments))
+}
+
+/// `mooncake_http_metadata_server`
+pub fn metadata(name: &'static str, arguments: Vec<OsString>) -> ExitCode {
+    let command = Command::new(name).about("HTTP metadata server for Transfer Engines").no_binary_name(true);
+    let matches = MetadataServerArgs::augment_args(command).try_get_matches_from(arguments);
+    match matches.and_then(|matches| MetadataServerArgs::from_arg_matches(&matches)) {
+        Ok(args) => metadata_with(&args),
+        Err(error) => {
+            let exit = if error.use_stderr() { Exit::Usage } else { Exit::Done };
+            // A reader that went away does not change the exit code.
+            let _ = error.print();
+            exit.into()
+        }
+    }
+}
+
+/// `yuebing metadata-server`
+pub fn metadata_with(args: &MetadataServerArgs) -> ExitCode {
+    match serve_metadata(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("metadata server: {failure}");
+            failure.exit.into()
+        }
+    }
+}
+
+fn serve_metadata(args: &MetadataServerArgs) -> Outcome {
+    start_log(&args.log_level);
+    take_all_descriptors();
+    supervise::die_with_parent()?;
+    let lookup = |name: &str| std::env::var(name).ok();
+    let listen = if args.host.contains(':') && !args.host.starts_with('[') {
+        format!("[{}]:{}", args.host, args.port)
+    } else {
+        format!("{}:{}", args.host, args.port)
+    };
+    let mut options = MetadataOptions::from_env(listen, lookup);
+    options.limits.replace = args.newest_wins;
+    // With a token the server keeps to the rules of 0.3.14.
+    options.limits.unchanged = options.token.is_some();
+    let insecure = lookup("MC_METADATA_HTTP_ALLOW_INSECURE");
+    let insecure = insecure.is_some_and(|text| matches!(text.to_ascii_lowercase().as_str(), "1" | "true" | "yes"));
+    if args.require_token && options.token.is_none() && !insecure && !is_loopback(&args.host) {
+        let text =
+            "listening where others can connect needs MC_METADATA_HTTP_TOKEN (or MC_METADATA_HTTP_ALLOW_INSECURE=1)";
+        return Err(Failure::failed(text));
+    }
+    // Before anything runs, so that a signal during the start is not lost.
+    let signals = Signals::catch()?;
+    let server = MetadataServer::start(options).map_err(|error| Failure::failed(error.to_string()))?;
+    tracing::info!("metadata server: http://{}/metadata", server.address());
+    signals.wait();
+    Ok(())
+}
+
+fn is_loopback(host: &str) -> bool {
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+fn start_log(level: &str) {
+    let level = match level.to_ascii_uppercase().as_str() {
+        "DEBUG" => "debug",
+        "WARNING" => "warn",
+        "ERROR" | "CRITICAL" => "error",
+        _ => "info",
+    };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
+    // A second start in one process keeps the first log.
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).try_init();
 }
 
 /// Gives the process the name under which the peer's users look for it, whatever the file is called.

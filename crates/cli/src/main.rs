@@ -34,9 +34,15 @@ fn main() -> ExitCode {
     match name {
         "mooncake_master" => daemon::master(name, CommandStyle::Peer, rest),
         "mooncake_client" => daemon::node(name, rest),
+        "mooncake_http_metadata_server" => daemon::metadata("mooncake_http_metadata_server", rest),
+        "transfer_engine_topology_dump" => {
+            let name = "transfer_engine_topology_dump";
+            answer_as(name, commands::topology::run_as(name, rest))
+        }
         _ => match Yuebing::parse().command {
             Command::Master(args) => daemon::master("yuebing master", CommandStyle::Ours, args.flags),
             Command::Node(args) => daemon::node("yuebing node", args.flags),
+            Command::MetadataServer(args) => daemon::metadata_with(&args),
             other => answer(run(&other)),
         },
     }
@@ -55,18 +61,23 @@ fn run(command: &Command) -> Outcome {
         Command::Doctor(args) => commands::doctor::run(args),
         Command::Bench(command) => commands::bench::run(command),
         Command::Trace(command) => commands::trace::run(command),
-        Command::Master(_) | Command::Node(_) => Ok(()),
+        Command::Topology(args) => commands::topology::run(args),
+        Command::Master(_) | Command::Node(_) | Command::MetadataServer(_) => Ok(()),
     }
 }
 
 /// The one place where a failure becomes words and an exit code.
 fn answer(outcome: Outcome) -> ExitCode {
+    answer_as("yuebing", outcome)
+}
+
+fn answer_as(name: &str, outcome: Outcome) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             let text = failure.to_string();
             if !text.is_empty() {
-                eprintln!("yuebing: {text}");
+                eprintln!("{name}: {text}");
             }
             failure.exit.into()
         }

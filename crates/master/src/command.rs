@@ -75,6 +75,9 @@ fn announce(master: &Master) {
     if let Some(address) = master.admin_address() {
         tracing::info!("admin HTTP and status page: http://{address}/");
     }
+    if let Some(address) = master.metadata_address() {
+        tracing::info!("Transfer Engines use the metadata server http://{address}/metadata");
+    }
     tracing::info!("clients use the master address {}", master.advertised());
 }
 

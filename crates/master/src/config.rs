@@ -4,9 +4,10 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use yb_admin::AdminOptions;
+use yb_admin::{AdminOptions, MetadataOptions};
 use yb_catalog::{AllocationStrategy, CatalogSettings};
 use yb_env::{Clock, Rng};
+use yb_metadata::Reply;
 use yb_pack::Limits;
 use yb_rpc::{BackendChoice, Listener, ListenerTag, ServerLimits};
 use yb_settings::{SettingsError, Values};
@@ -44,6 +45,8 @@ pub struct MasterConfig {
     pub message_limits: Limits,
     /// Admin HTTP; `None` for none.
     pub admin: Option<AdminOptions>,
+    /// HTTP metadata server of Transfer Engines; `None` for none.
+    pub metadata: Option<MetadataOptions>,
     /// Whether a summary is logged every 10 seconds.
     pub report: bool,
     /// State machine.
@@ -72,6 +75,7 @@ impl MasterConfig {
             limits: ServerLimits::default(),
             message_limits: Limits::default(),
             admin: Some(AdminOptions { listen: "127.0.0.1:0".to_owned(), max_requests: 16 }),
+            metadata: None,
             report: false,
             catalog: CatalogSettings { hash_seed: Rng::from_entropy().next_u64(), ..CatalogSettings::default() },
             enable_disk_eviction: true,
@@ -112,6 +116,7 @@ impl MasterConfig {
             limits: limits(values),
             message_limits: Limits { max_elements: narrow(values, "max_request_elements") },
             admin: Some(admin),
+            metadata: values.flag("enable_http_metadata_server").then(|| metadata(values)),
             report: values.flag("enable_metric_reporting"),
             catalog: catalog(values)?,
             enable_disk_eviction: values.flag("enable_disk_eviction"),
@@ -133,6 +138,14 @@ impl MasterConfig {
         }
         all
     }
+}
+
+/// The server as it stands in the peer's master: an address record may be written again as it is.
+fn metadata(values: &Values) -> MetadataOptions {
+    let listen = join_host(values.text("http_metadata_server_host"), values.number("http_metadata_server_port"));
+    let mut options = MetadataOptions::from_env(listen, |name| std::env::var(name).ok());
+    options.limits.unchanged = true;
+    MetadataOptions { missing_key: Reply::text(400, "Missing key parameter"), ..options }
 }
 
 fn whole(values: &Values, name: &str) -> usize {

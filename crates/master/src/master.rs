@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
-use yb_admin::{Admin, AdminError};
+use yb_admin::{Admin, AdminError, MetadataServer};
 use yb_catalog::{BadSettings, Catalog};
 use yb_env::{Rng, spawn_thread};
 use yb_rpc::{BoundListener, Server, ServerSettings, StartError};
@@ -34,7 +34,7 @@ pub enum MasterError {
     /// RPC listener or workers.
     #[error("{0} (settings rpc_address, rpc_port, compat_listen, rpc_unix_socket)")]
     Rpc(#[from] StartError),
-    /// Admin HTTP.
+    /// Admin or metadata HTTP.
     #[error(transparent)]
     Admin(#[from] AdminError),
     /// A thread.
@@ -47,6 +47,7 @@ pub struct Master {
     shared: SharedRef,
     server: Option<Server>,
     admin: Option<Admin>,
+    metadata: Option<MetadataServer>,
     janitor: Option<JoinHandle<()>>,
     listeners: Vec<(BoundListener, WireVersion)>,
     advertise: Option<String>,
@@ -62,7 +63,15 @@ impl Master {
         let shared = Arc::new(shared(&config, &versions)?);
         // From here on a drop of the half-built master stops what runs.
         let advertise = config.advertise.clone();
-        let mut master = Master { shared, server: None, admin: None, janitor: None, listeners: Vec::new(), advertise };
+        let mut master = Master {
+            shared,
+            server: None,
+            admin: None,
+            metadata: None,
+            janitor: None,
+            listeners: Vec::new(),
+            advertise,
+        };
         let settings = ServerSettings {
             workers: config.workers,
             backend: config.backend,
@@ -82,6 +91,7 @@ impl Master {
         if let Some(options) = &config.admin {
             master.admin = Some(Admin::start(options, Arc::new(MasterPool(Arc::clone(&master.shared))))?);
         }
+        master.metadata = config.metadata.clone().map(MetadataServer::start).transpose()?;
         let (shared, report) = (Arc::clone(&master.shared), config.report);
         master.janitor = Some(spawn_thread("yb-janitor", move || janitor::run(&shared, report))?);
         Ok(master)
@@ -113,6 +123,11 @@ impl Master {
         self.admin.as_ref().map(Admin::address)
     }
 
+    /// Where the HTTP metadata server listens, `None` without.
+    pub fn metadata_address(&self) -> Option<SocketAddr> {
+        self.metadata.as_ref().map(MetadataServer::address)
+    }
+
     /// Whether the workers use io_uring or epoll.
     pub fn backend(&self) -> Option<yb_rpc::BackendChoice> {
         self.server.as_ref().map(Server::backend)
@@ -128,6 +143,7 @@ impl Drop for Master {
     fn drop(&mut self) {
         self.shared.janitor.stop();
         drop(self.admin.take());
+        drop(self.metadata.take());
         drop(self.server.take());
         if let Some(dialer) = &self.shared.dialer {
             dialer.stop();

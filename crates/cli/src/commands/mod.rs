@@ -5,5 +5,6 @@ pub mod doctor;
 pub mod objects;
 pub mod replay;
 pub mod status;
+pub mod topology;
 pub mod trace;
 pub mod up;

@@ -23,10 +23,10 @@ pub(super) const NETWORK: &[Setting] = &[
     Setting::peer("metrics_port", Kind::I32, "9003", "Port of the admin HTTP server: metrics, health, listings, status page.").port(),
     Setting::peer("metrics_host", Kind::Text, "0.0.0.0", "Address of the admin HTTP server; `::` listens on IPv6 too.").unit(Unit::Address),
     Setting::peer("enable_metric_reporting", Kind::Bool, "true", "Log one summary line every 10 seconds."),
-    Setting::peer("enable_http_metadata_server", Kind::Bool, "false", "Serve Transfer Engine metadata over HTTP.").not_built("HTTP metadata server (use P2PHANDSHAKE)"),
-    Setting::peer("http_metadata_server_port", Kind::I32, "8080", "Its port.").port().not_built("HTTP metadata server (use P2PHANDSHAKE)"),
-    Setting::peer("http_metadata_server_host", Kind::Text, "0.0.0.0", "Its address.").unit(Unit::Address).not_built("HTTP metadata server (use P2PHANDSHAKE)"),
-    Setting::peer("enable_metadata_cleanup_on_timeout", Kind::Bool, "false", "Delete HTTP metadata of clients that are gone.").not_built("HTTP metadata server (use P2PHANDSHAKE)"),
+    Setting::peer("enable_http_metadata_server", Kind::Bool, "false", "Serve Transfer Engine metadata over HTTP, as mooncake_http_metadata_server does."),
+    Setting::peer("http_metadata_server_port", Kind::I32, "8080", "Its port.").port(),
+    Setting::peer("http_metadata_server_host", Kind::Text, "0.0.0.0", "Its address. The peer listens on all addresses whatever this says.").unit(Unit::Address),
+    Setting::peer("enable_metadata_cleanup_on_timeout", Kind::Bool, "false", "Delete HTTP metadata of clients that are gone.").not_built("cleaning HTTP metadata by the master (records of our engines end by themselves)"),
 ];
 
 pub(super) const LIMITS: &[Setting] = &[

@@ -40,6 +40,9 @@ pub fn copy(dst: Span<'_>, src: Span<'_>, hint: CopyHint) -> Result<(), SpanErro
     if !dst.is_writable() {
         return Err(SpanError::ReadOnly);
     }
+    if dst.is_on_device() || src.is_on_device() {
+        return Err(SpanError::OnDevice);
+    }
     let apart = dst.address().abs_diff(src.address()) >= dst.len() as u64;
     if hint == CopyHint::Streaming && apart && dst.len() >= STREAMING_PIECE && streaming::copy(dst, src) {
         return Ok(());

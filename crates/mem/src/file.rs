@@ -3,10 +3,14 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-use crate::Span;
+use crate::{Span, SpanError};
 
 fn outcome(result: isize) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
+}
+
+fn reachable(span: Span<'_>) -> io::Result<()> {
+    if span.is_on_device() { Err(io::Error::new(io::ErrorKind::InvalidInput, SpanError::OnDevice)) } else { Ok(()) }
 }
 
 fn position(offset: u64) -> io::Result<libc::off_t> {
@@ -21,6 +25,7 @@ pub fn read_at(file: impl AsFd, span: Span<'_>, offset: u64) -> io::Result<usize
     if !span.is_writable() {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, "the span is read-only"));
     }
+    reachable(span)?;
     let file = file.as_fd().as_raw_fd();
     // SAFETY: the span is mapped and writable for its length during the call.
     outcome(unsafe { libc::pread(file, span.pointer().cast(), span.len(), position(offset)?) })
@@ -31,6 +36,7 @@ pub fn read_at(file: impl AsFd, span: Span<'_>, offset: u64) -> io::Result<usize
 /// # Errors
 /// The system's.
 pub fn write_at(file: impl AsFd, span: Span<'_>, offset: u64) -> io::Result<usize> {
+    reachable(span)?;
     let file = file.as_fd().as_raw_fd();
     // SAFETY: the span is mapped and readable for its length during the call.
     outcome(unsafe { libc::pwrite(file, span.pointer().cast(), span.len(), position(offset)?) })

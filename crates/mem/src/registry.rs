@@ -16,6 +16,7 @@ pub struct ForeignMemory {
     len: u64,
     /// Keeps memory of a device mapped.
     device: Option<Arc<MemoryDevice>>,
+    on_device: bool,
 }
 
 impl ForeignMemory {
@@ -25,7 +26,7 @@ impl ForeignMemory {
     /// The range must stay mapped, readable and writable as long as this value lives and until the region made from it
     /// is unregistered successfully, and no Rust reference to its bytes may live while transfers use it.
     pub unsafe fn new(address: u64, len: u64) -> Self {
-        ForeignMemory { address, len, device: None }
+        ForeignMemory { address, len, device: None, on_device: false }
     }
 
     /// A part of a mapped memory device, which stays mapped for as long as this value, and what is made of it, lives.
@@ -34,7 +35,28 @@ impl ForeignMemory {
     /// [`SpanError::OutOfRange`] when it is not wholly inside.
     pub fn of_device(device: Arc<MemoryDevice>, offset: u64, len: u64) -> Result<Self, SpanError> {
         let address = device.span(offset, len)?.address();
-        Ok(ForeignMemory { address, len, device: Some(device) })
+        Ok(ForeignMemory { address, len, device: Some(device), on_device: false })
+    }
+
+    /// The same memory, marked as that of a device which the CPU cannot reach.
+    pub fn on_device(mut self) -> Self {
+        self.on_device = true;
+        self
+    }
+
+    /// First address.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// True for a range of no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
     }
 
     /// The range as local memory of one transfer, without registering it; a null range has no bytes.
@@ -46,7 +68,7 @@ impl ForeignMemory {
         let first = NonNull::new(self.address as *mut u8);
         let len = if first.is_some() { self.len as usize } else { 0 };
         // SAFETY: the range is what `new` was promised, or a part of the device that self holds, for the borrow of self; a range of no bytes is always valid.
-        unsafe { Span::from_raw(first.unwrap_or(NonNull::dangling()), len, true) }
+        unsafe { Span::from_raw(first.unwrap_or(NonNull::dangling()), len, true) }.marked(self.on_device)
     }
 }
 
@@ -183,6 +205,8 @@ pub struct RegionInfo {
     pub access: Access,
     /// Where the memory lives.
     pub location: Location,
+    /// Whether it is memory of a device that the CPU cannot reach.
+    pub on_device: bool,
 }
 
 impl RegionInfo {
@@ -244,7 +268,7 @@ impl Registry {
         location: Location,
     ) -> Result<RegionInfo, RegistryError> {
         let (address, len) = (segment.address(), segment.len());
-        self.prepare(RegionInfo { address, len, access, location }, Backing::Segment(segment))
+        self.prepare(RegionInfo { address, len, access, location, on_device: false }, Backing::Segment(segment))
     }
 
     /// As [`Registry::add_foreign`], but nobody can use or see the region before [`Registry::publish`].
@@ -258,7 +282,7 @@ impl Registry {
         location: Location,
     ) -> Result<RegionInfo, RegistryError> {
         self.prepare(
-            RegionInfo { address: memory.address, len: memory.len, access, location },
+            RegionInfo { address: memory.address, len: memory.len, access, location, on_device: memory.on_device },
             Backing::Foreign(memory.device),
         )
     }
@@ -453,7 +477,7 @@ impl RegionPin {
         // SAFETY: the range lies inside a registered region, which stays mapped and writable until `Registry::remove`
         // has seen this pin dropped (for segments the region also owns the mapping). The address is not zero, because
         // `end_of` refused zero.
-        unsafe { Span::from_raw(first, self.len as usize, true) }
+        unsafe { Span::from_raw(first, self.len as usize, true) }.marked(self.region.info.on_device)
     }
 
     /// First address.

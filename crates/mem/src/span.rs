@@ -11,6 +11,7 @@ pub struct Span<'a> {
     first: NonNull<u8>,
     len: usize,
     writable: bool,
+    on_device: bool,
     memory: PhantomData<&'a [u8]>,
 }
 
@@ -36,6 +37,9 @@ pub enum SpanError {
     /// A read-only span was to be written.
     #[error("the span is read-only")]
     ReadOnly,
+    /// The CPU was to read or write memory of a device.
+    #[error("memory of a device is out of the CPU's reach")]
+    OnDevice,
     /// A copy between spans of different lengths.
     #[error("a copy needs equal lengths, got {dst} and {src}")]
     LengthMismatch {
@@ -49,12 +53,24 @@ pub enum SpanError {
 impl<'a> Span<'a> {
     /// Memory to read from.
     pub fn source(bytes: &'a [u8]) -> Self {
-        Span { first: NonNull::from(bytes).cast(), len: bytes.len(), writable: false, memory: PhantomData }
+        Span {
+            first: NonNull::from(bytes).cast(),
+            len: bytes.len(),
+            writable: false,
+            on_device: false,
+            memory: PhantomData,
+        }
     }
 
     /// Memory to read from or write to.
     pub fn destination(bytes: &'a mut [u8]) -> Self {
-        Span { len: bytes.len(), first: NonNull::from(bytes).cast(), writable: true, memory: PhantomData }
+        Span {
+            len: bytes.len(),
+            first: NonNull::from(bytes).cast(),
+            writable: true,
+            on_device: false,
+            memory: PhantomData,
+        }
     }
 
     /// A span over raw memory.
@@ -63,7 +79,28 @@ impl<'a> Span<'a> {
     /// `first..first+len` must stay mapped for `'a`, readable, and writable if `writable`; no Rust reference to these
     /// bytes may live while the span is used to write, and none that expects them not to change.
     pub(crate) unsafe fn from_raw(first: NonNull<u8>, len: usize, writable: bool) -> Self {
-        Span { first, len, writable, memory: PhantomData }
+        Span { first, len, writable, on_device: false, memory: PhantomData }
+    }
+
+    /// A span over memory of a device that the CPU cannot reach. Everything here refuses it; a device's driver copies it.
+    ///
+    /// # Safety
+    /// `address..address+len` must stay memory of a device for `'a`. An address of zero gives a span of no bytes.
+    pub unsafe fn on_device(address: u64, len: usize) -> Self {
+        match NonNull::new(address as *mut u8) {
+            Some(first) => Span { first, len, writable: true, on_device: true, memory: PhantomData },
+            None => Span { first: NonNull::dangling(), len: 0, writable: true, on_device: true, memory: PhantomData },
+        }
+    }
+
+    /// The same range, marked as memory of a device if it is.
+    pub(crate) fn marked(self, on_device: bool) -> Self {
+        Span { on_device, ..self }
+    }
+
+    /// Whether it is memory of a device that the CPU cannot reach.
+    pub fn is_on_device(&self) -> bool {
+        self.on_device
     }
 
     /// Bytes in the span.
@@ -109,8 +146,11 @@ impl<'a> Span<'a> {
         self.slice(offset, self.len.saturating_sub(offset))
     }
 
-    /// A copy of the bytes as they are now.
+    /// A copy of the bytes as they are now; no bytes for memory of a device.
     pub fn to_vec(&self) -> Vec<u8> {
+        if self.on_device {
+            return Vec::new();
+        }
         let mut bytes = vec![0; self.len];
         // SAFETY: the span is readable for its length and the new vector does not overlap it.
         unsafe { std::ptr::copy_nonoverlapping(self.first.as_ptr(), bytes.as_mut_ptr(), self.len) };
@@ -135,5 +175,27 @@ mod tests {
         assert!(span.slice(3, 2).is_err());
         assert!(span.slice(usize::MAX, 2).is_err());
         assert!(span.slice(1, usize::MAX).is_err());
+    }
+
+    #[test]
+    fn memory_of_a_device_is_refused_by_everything_that_would_touch_it() {
+        // SAFETY: nothing here reaches the range; that is what is tested.
+        let device = unsafe { Span::on_device(4096, 8) };
+        let (mut bytes, file) = ([7_u8; 8], std::fs::File::open("/dev/zero").unwrap());
+        let part = device.slice(4, 4).unwrap();
+        assert!(part.is_on_device() && part.to_vec().is_empty());
+        assert_eq!(
+            crate::copy(Span::destination(&mut bytes), device, crate::CopyHint::Cached),
+            Err(SpanError::OnDevice)
+        );
+        assert_eq!(crate::copy(device, Span::source(&bytes), crate::CopyHint::Streaming), Err(SpanError::OnDevice));
+        assert!(crate::read_at(&file, device, 0).is_err() && crate::write_at(&file, device, 0).is_err());
+        let (near, _far) = std::os::unix::net::UnixStream::pair().unwrap();
+        assert_eq!(crate::RecvList::default().push_span(device), Err(SpanError::OnDevice));
+        let mut send = crate::SendList::default();
+        send.push_span(device);
+        assert!(send.send(&near).is_err());
+        // SAFETY: a range of no bytes.
+        assert!(unsafe { Span::on_device(0, 8) }.is_empty());
     }
 }

@@ -18,6 +18,8 @@ type Pieces = SmallVec<[libc::iovec; 32]>;
 pub struct SendList<'a> {
     pieces: Pieces,
     bytes: usize,
+    /// Memory of a device was among the pieces.
+    refused: bool,
     memory: PhantomData<&'a [u8]>,
 }
 
@@ -57,8 +59,9 @@ impl<'a> SendList<'a> {
         self.push_span(Span::source(bytes));
     }
 
-    /// Appends a span.
+    /// Appends a span. Memory of a device makes the list fail.
     pub fn push_span(&mut self, span: Span<'a>) {
+        self.refused |= span.is_on_device();
         if !span.is_empty() && !self.is_full() {
             self.pieces.push(libc::iovec { iov_base: span.pointer().cast(), iov_len: span.len() });
             self.bytes += span.len();
@@ -70,6 +73,9 @@ impl<'a> SendList<'a> {
     /// # Errors
     /// The system's; `WouldBlock` when the socket is full.
     pub fn send(mut self, socket: impl AsFd) -> io::Result<usize> {
+        if self.refused {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, SpanError::OnDevice));
+        }
         let header = message(&mut self.pieces);
         let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
         // SAFETY: every piece was made from memory that is readable for 'a, which outlives this call.
@@ -100,10 +106,13 @@ impl<'a> RecvList<'a> {
     /// Appends a span to fill.
     ///
     /// # Errors
-    /// [`SpanError::ReadOnly`].
+    /// [`SpanError::ReadOnly`], [`SpanError::OnDevice`].
     pub fn push_span(&mut self, span: Span<'a>) -> Result<(), SpanError> {
         if !span.is_writable() {
             return Err(SpanError::ReadOnly);
+        }
+        if span.is_on_device() {
+            return Err(SpanError::OnDevice);
         }
         if !span.is_empty() && !self.is_full() {
             self.pieces.push(libc::iovec { iov_base: span.pointer().cast(), iov_len: span.len() });

@@ -55,6 +55,7 @@ pub use segment::SegmentHandle;
 pub use serving::StartError;
 pub use settings::EngineSettings;
 pub use stats::{TransferStats, TransportStats};
+pub use tcp::lanes::LaneStats;
 pub use transport::{CancelToken, TransportKind};
 pub use yb_mem::{
     Access, Coherence, ForeignMemory, HugePages, LocalBuffer, Location, MapError, MemoryDevice, MemorySegment,

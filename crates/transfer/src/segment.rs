@@ -17,7 +17,7 @@ use crate::handshake::frame::MessageType;
 use crate::metadata::{SegmentDesc, ShmDesc};
 use crate::settings::EngineSettings;
 use crate::shm::neighbours::Slot;
-use crate::tcp::client::IdleLane;
+use crate::tcp::lanes::{LaneStats, Lanes};
 use crate::transport::Limits;
 use crate::{TransferError, TransferErrorKind};
 
@@ -59,6 +59,13 @@ impl SegmentHandle {
         });
         let tcp = tcp.unwrap_or_else(|| "not asked yet".to_owned());
         self.0.shm.reason().map_or(tcp.clone(), |reason| format!("{tcp} ({reason})"))
+    }
+}
+
+impl SegmentHandle {
+    /// The TCP connections to the owner.
+    pub fn lanes(&self) -> LaneStats {
+        self.0.lanes.stats()
     }
 }
 
@@ -107,7 +114,7 @@ struct Metadata {
 pub struct Segment {
     pub(crate) endpoint: Arc<str>,
     pub(crate) in_process: Weak<Shared>,
-    pub(crate) idle_lanes: Mutex<Vec<IdleLane>>,
+    pub(crate) lanes: Lanes,
     metadata: Mutex<Metadata>,
     version: AtomicU64,
     pub(crate) shm: Slot,
@@ -128,7 +135,7 @@ impl Segment {
         Segment {
             endpoint,
             in_process,
-            idle_lanes: Mutex::new(Vec::new()),
+            lanes: Lanes::default(),
             metadata: Mutex::new(Metadata::default()),
             version: AtomicU64::new(0),
             shm: Slot::default(),
@@ -150,9 +157,7 @@ impl Segment {
 
     /// Closes connections that were idle for too long, and says whether anything is left open.
     pub(crate) fn prune(&self, now: MonotonicTime, idle_timeout: Duration) -> bool {
-        let mut idle = self.idle_lanes.lock();
-        idle.retain(|lane| lane.is_fresh(now, idle_timeout));
-        !idle.is_empty() || self.shm.owner().is_some()
+        self.lanes.prune(now, idle_timeout) || self.shm.owner().is_some()
     }
 
     pub(crate) fn error(&self, kind: TransferErrorKind, detail: impl fmt::Display) -> TransferError {
@@ -210,10 +215,10 @@ impl Segment {
         }
     }
 
-    /// Asks the peer again, and says whether its data port is another one now.
-    pub(crate) fn has_moved(&self, settings: &EngineSettings, limits: &Limits<'_>) -> bool {
-        let before = self.metadata.lock().known.as_ref().and_then(|known| known.address.clone());
-        self.address(settings, true, limits).is_ok_and(|now| before != Some(now))
+    /// Whether the peer's data port is another one now, as far as it answers.
+    pub(crate) fn has_moved_from(&self, address: &PeerAddress, settings: &EngineSettings, limits: &Limits<'_>) -> bool {
+        let known = |refresh| self.address(settings, refresh, limits).is_ok_and(|now| *now != *address);
+        known(false) || known(true)
     }
 
     fn known(&self, settings: &EngineSettings, refresh: bool, limits: &Limits<'_>) -> Result<Known, TransferError> {

@@ -53,8 +53,8 @@ pub struct EngineSettings {
     pub lanes_per_peer: usize,
     /// Bytes per connection from which on another one is used.
     pub stripe_min: u64,
-    /// Most idle connections kept for a peer.
-    pub max_idle_lanes: usize,
+    /// Most connections to one peer's data port; calls that need another one wait.
+    pub max_lanes: usize,
     /// How long an idle connection is trusted.
     pub idle_lane_timeout: Duration,
     /// After how long the kernel probes an idle connection.
@@ -101,7 +101,7 @@ impl Default for EngineSettings {
             progress_timeout: Duration::from_secs(30),
             lanes_per_peer: 4,
             stripe_min: 4 << 20,
-            max_idle_lanes: 16,
+            max_lanes: 32,
             idle_lane_timeout: Duration::from_secs(60),
             keepalive: Duration::from_secs(30),
             chunk_bytes: 16 << 20,

@@ -130,6 +130,55 @@ fn a_peer_that_comes_back_on_another_data_port_is_found_again() {
     assert_eq!(&got, b"hello");
 }
 
+#[test]
+fn many_threads_share_a_bounded_number_of_connections() {
+    let settings = EngineSettings { max_lanes: 3, ..tcp_settings() };
+    let (a, b) = (engine(settings), engine(tcp_settings()));
+    let memory = memory(&b, 1 << 20);
+    let peer = open(&a, &b);
+    std::thread::scope(|scope| {
+        for worker in 0..16_u64 {
+            let (a, peer, base) = (&a, &peer, memory.address() + worker * 4096);
+            scope.spawn(move || {
+                for round in 0..50 {
+                    let sent = pattern(1000, worker * 1000 + round);
+                    let mut got = vec![0; 1000];
+                    a.transfer_sync(&[write(peer, base, &sent)], a.now() + PATIENCE).into_result().unwrap();
+                    a.transfer_sync(&[read(peer, base, &mut got)], a.now() + PATIENCE).into_result().unwrap();
+                    assert!(got == sent);
+                }
+            });
+        }
+    });
+    let lanes = peer.lanes();
+    assert!((1..=3).contains(&lanes.opened), "1600 calls, {lanes:?}");
+    assert_eq!((lanes.read_bytes, lanes.written_bytes), (800_000, 800_000));
+    assert_eq!((lanes.open, lanes.idle), (lanes.opened, lanes.opened));
+}
+
+#[test]
+fn peers_that_share_lanes_crosswise_wait_for_nobody() {
+    let settings = EngineSettings { max_lanes: 1, ..tcp_settings() };
+    let a = engine(settings);
+    let peers = [engine(tcp_settings()), engine(tcp_settings())];
+    let memories = [memory(&peers[0], 1 << 20), memory(&peers[1], 1 << 20)];
+    let handles = [open(&a, &peers[0]), open(&a, &peers[1])];
+    std::thread::scope(|scope| {
+        for worker in 0..6 {
+            let (a, memories, handles) = (&a, &memories, &handles);
+            scope.spawn(move || {
+                let bytes = pattern(50_000, 1);
+                for _ in 0..20 {
+                    // Half of the threads ask for the lanes in the other order.
+                    let order = if worker % 2 == 0 { [0, 1] } else { [1, 0] };
+                    let requests = order.map(|i| write(&handles[i], memories[i].address(), &bytes));
+                    a.transfer_sync(&requests, a.now() + PATIENCE).into_result().unwrap();
+                }
+            });
+        }
+    });
+}
+
 /// Connects to the data port of an engine, whose number only its metadata tells.
 fn data_connection(endpoint: &str) -> TcpStream {
     let mut handshake = TcpStream::connect(endpoint).unwrap();

@@ -1,32 +1,12 @@
-//! The TCP transport: connections to peers, stripes, and one quiet retry after an idle close.
+//! The TCP transport: which lanes a call uses, stripes, and one quiet retry after an idle close.
 
-use std::net::TcpStream;
-use std::sync::Arc;
-use std::time::Duration;
-
-use yb_types::MonotonicTime;
-
-use crate::segment::{PeerAddress, Segment};
+use crate::segment::Segment;
 use crate::settings::EngineSettings;
 use crate::tcp::flow::{Flow, FlowEnd, Piece, drive};
+use crate::tcp::lanes::Lane;
 use crate::tcp::plan::plan;
 use crate::transport::{Job, Limits, Transport};
 use crate::{TransferErrorKind, TransportKind};
-
-/// An open connection that is not in use.
-#[derive(Debug)]
-pub(crate) struct IdleLane {
-    stream: TcpStream,
-    address: Arc<PeerAddress>,
-    since: MonotonicTime,
-}
-
-impl IdleLane {
-    /// Whether it can still be trusted.
-    pub(crate) fn is_fresh(&self, now: MonotonicTime, timeout: Duration) -> bool {
-        now.since(self.since) < timeout
-    }
-}
 
 /// Transfers over Mooncake's data wire.
 #[derive(Debug)]
@@ -39,54 +19,36 @@ impl TcpTransport {
         TcpTransport { settings }
     }
 
-    /// A connection to the peer: an idle one, or a new one.
-    fn lane(
-        &self,
-        segment: &Segment,
-        address: &Arc<PeerAddress>,
-        limits: &Limits<'_>,
-    ) -> std::io::Result<(TcpStream, bool)> {
-        let now = limits.clock.now();
-        while let Some(lane) = segment.idle_lanes.lock().pop() {
-            if lane.address == *address && lane.is_fresh(now, self.settings.idle_lane_timeout) {
-                return Ok((lane.stream, true));
-            }
-        }
-        let stream =
-            crate::handshake::client::connect(&address.host, address.port, self.settings.connect_timeout, limits)?;
-        stream.set_nonblocking(true)?;
-        let keepalive = socket2::TcpKeepalive::new().with_time(self.settings.keepalive);
-        socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
-        Ok((stream, false))
-    }
-
-    /// Opens the flows for pieces of one segment, one per lane number that occurs in them.
+    /// Opens the flows for pieces of one segment, one per lane number that occurs in them where that many lanes can be had.
+    /// `None` when none can be had now, and the call uses lanes of others, for which somebody may wait.
     fn open<'a>(
         &self,
         segment: &'a Segment,
         pieces: &[(usize, Piece<'a>)],
+        uses_others: bool,
         limits: &Limits<'_>,
-    ) -> Result<Vec<Flow<'a>>, crate::TransferError> {
-        let mut address = segment.address(&self.settings, false, limits)?;
-        let mut flows = Vec::new();
+    ) -> Result<Option<Vec<Flow<'a>>>, crate::TransferError> {
+        let address = segment.address(&self.settings, false, limits)?;
+        let mut lanes: Vec<(Lane<'a>, Vec<Piece<'a>>)> = Vec::new();
         for group in pieces.chunk_by(|(left, _), (right, _)| left == right) {
-            let mut lane = self.lane(segment, &address, limits);
-            if lane.is_err() {
-                // The peer may have been restarted on another data port.
-                let fresh = segment.address(&self.settings, true, limits)?;
-                if fresh != address {
-                    address = fresh;
-                    lane = self.lane(segment, &address, limits);
+            let group = group.iter().map(|(_, piece)| *piece);
+            let lane = if lanes.is_empty() && !uses_others {
+                segment.lanes.take(&address, &self.settings, limits)
+            } else {
+                segment.lanes.try_take(&address, limits.clock.now(), &self.settings)
+            };
+            match (lane, lanes.last_mut()) {
+                (Some(lane), _) => lanes.push((lane, group.collect())),
+                (None, Some((_, with))) => with.extend(group),
+                (None, None) if uses_others => return Ok(None),
+                (None, None) => {
+                    let kind = limits.over().unwrap_or(TransferErrorKind::TimedOut);
+                    return Err(segment.error(kind, "while all connections to the peer were in use"));
                 }
             }
-            let (stream, reused) = lane.map_err(|error| {
-                let at = format!("data port {}:{}: {error}", address.host, address.port);
-                segment.error(TransferErrorKind::Unreachable, at)
-            })?;
-            let pieces = group.iter().map(|(_, piece)| *piece);
-            flows.push(Flow::new(stream, Arc::clone(&address), reused, pieces, limits.clock.now()));
         }
-        Ok(flows)
+        let now = limits.clock.now();
+        Ok(Some(lanes.into_iter().map(|(lane, pieces)| Flow::new(lane, pieces, now)).collect()))
     }
 
     /// Runs the pieces of one round, and gives back those that deserve another.
@@ -106,10 +68,12 @@ impl TcpTransport {
             _ => false,
         };
         let groups: Vec<&[(usize, Piece<'a>)]> = pieces.chunk_by(same).collect();
+        let mut later = Vec::new();
         for group in groups {
             let Some(segment) = group.first().and_then(|(_, piece)| segment_of(jobs, piece)) else { continue };
-            match self.open(segment, group, limits) {
-                Ok(opened) => flows.extend(opened),
+            match self.open(segment, group, !flows.is_empty(), limits) {
+                Ok(Some(opened)) => flows.extend(opened),
+                Ok(None) => later.extend_from_slice(group),
                 Err(error) => {
                     for job in group.iter().map(|(_, piece)| piece.job) {
                         fail(jobs, job, &error);
@@ -117,8 +81,9 @@ impl TcpTransport {
                 }
             }
         }
-        drive(&mut flows, self.settings.progress_timeout, limits);
-        flows.into_iter().enumerate().flat_map(|(lane, flow)| self.settle(lane, flow, jobs, limits)).collect()
+        drive(&mut flows, &self.settings, limits);
+        let again = flows.into_iter().enumerate().flat_map(|(lane, flow)| self.settle(lane, flow, jobs, limits));
+        again.chain(later).collect()
     }
 
     /// Turns the end of a flow into outcomes; gives back pieces that were not at fault.
@@ -132,6 +97,7 @@ impl TcpTransport {
         for piece in flow.pieces().take(flow.finished()) {
             if let Some(job) = jobs.get_mut(piece.job) {
                 job.done += piece.local.len() as u64;
+                job.segment.lanes.moved(piece.op, piece.local.len() as u64);
             }
         }
         let left: Vec<Piece<'a>> = flow.pieces().skip(flow.finished()).collect();
@@ -140,34 +106,35 @@ impl TcpTransport {
         let again = |pieces: &[Piece<'a>]| pieces.iter().map(|piece| (lane, *piece)).collect();
         match flow.end {
             Some(FlowEnd::Done) => {
-                self.keep(segment, flow, limits);
+                flow.lane.keep(limits.clock.now());
                 Vec::new()
             }
             Some(FlowEnd::Rejected) => {
                 let Some((refused, behind)) = left.split_first() else { return Vec::new() };
-                if segment.has_moved(&self.settings, limits) {
+                if segment.has_moved_from(&flow.lane.address, &self.settings, limits) {
                     return again(&left);
                 }
                 let range = format!("{:#x}+{} is not registered there", refused.remote, refused.local.len());
                 fail(jobs, refused.job, &segment.error(TransferErrorKind::RemoteRefused, range));
                 again(behind)
             }
-            Some(FlowEnd::Broken(_)) if flow.reused => {
-                // Whatever closed this connection while it was idle has closed the others too.
-                segment.idle_lanes.lock().clear();
+            Some(FlowEnd::Unreachable(why)) => {
+                // The peer may have been restarted on another data port.
+                let address = &flow.lane.address;
+                if segment.has_moved_from(address, &self.settings, limits) {
+                    return again(&left);
+                }
+                let at = format!("data port {}:{}: {why}", address.host, address.port);
+                fail_all(jobs, &left, &segment.error(TransferErrorKind::Unreachable, at))
+            }
+            Some(FlowEnd::Broken(_)) if flow.lane.reused => {
+                segment.lanes.close_idle();
                 again(&left)
             }
             Some(FlowEnd::Broken(why)) => fail_all(jobs, &left, &segment.error(TransferErrorKind::ConnectionLost, why)),
             Some(FlowEnd::Protocol(why)) => fail_all(jobs, &left, &segment.error(TransferErrorKind::Protocol, why)),
             Some(FlowEnd::Stopped(kind)) => fail_all(jobs, &left, &segment.error(kind, "during the transfer")),
             None => fail_all(jobs, &left, &segment.error(TransferErrorKind::ConnectionLost, "the flow did not end")),
-        }
-    }
-
-    fn keep(&self, segment: &Segment, flow: Flow<'_>, limits: &Limits<'_>) {
-        let mut idle = segment.idle_lanes.lock();
-        if idle.len() < self.settings.max_idle_lanes {
-            idle.push(IdleLane { stream: flow.stream, address: flow.address, since: limits.clock.now() });
         }
     }
 }

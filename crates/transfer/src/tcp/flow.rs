@@ -6,7 +6,6 @@
 use std::io;
 use std::net::TcpStream;
 use std::os::fd::AsFd;
-use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -14,10 +13,11 @@ use smallvec::SmallVec;
 use yb_mem::{RecvList, SendList, Span};
 use yb_types::MonotonicTime;
 
-use crate::segment::PeerAddress;
+use crate::tcp::dial::{self, Dial};
+use crate::tcp::lanes::Lane;
 use crate::tcp::wire::{HEADER_LEN, Header, STATUS_LEN, Status};
 use crate::transport::Limits;
-use crate::{Opcode, TransferErrorKind};
+use crate::{EngineSettings, Opcode, TransferErrorKind};
 
 /// A part of a job.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +36,8 @@ pub(crate) enum FlowEnd {
     Done,
     /// The server refused the piece at [`Flow::finished`].
     Rejected,
+    /// No connection could be made.
+    Unreachable(String),
     /// The connection broke.
     Broken(String),
     /// The server speaks another protocol.
@@ -52,11 +54,9 @@ struct Exchange<'a> {
 }
 
 pub(crate) struct Flow<'a> {
-    pub(crate) stream: TcpStream,
-    /// Where the connection goes.
-    pub(crate) address: Arc<PeerAddress>,
-    /// Whether the connection served an earlier call, and so may have been closed meanwhile.
-    pub(crate) reused: bool,
+    pub(crate) lane: Lane<'a>,
+    /// Set while the connection is on its way.
+    dial: Option<Dial>,
     pub(crate) end: Option<FlowEnd>,
     exchanges: Vec<Exchange<'a>>,
     /// The piece that is being sent, and how much of it was.
@@ -67,20 +67,79 @@ pub(crate) struct Flow<'a> {
 }
 
 impl<'a> Flow<'a> {
-    pub(crate) fn new(
-        stream: TcpStream,
-        address: Arc<PeerAddress>,
-        reused: bool,
-        pieces: impl IntoIterator<Item = Piece<'a>>,
-        now: MonotonicTime,
-    ) -> Self {
-        let version_2 = address.version_2;
+    pub(crate) fn new(lane: Lane<'a>, pieces: impl IntoIterator<Item = Piece<'a>>, now: MonotonicTime) -> Self {
+        let version_2 = lane.address.version_2;
         let exchange = |piece: Piece<'a>| {
             let header = Header { size: piece.local.len() as u64, address: piece.remote, op: piece.op, version_2 };
             Exchange { piece, header: header.encode(), status: [0; STATUS_LEN] }
         };
         let exchanges = pieces.into_iter().map(exchange).collect();
-        Flow { stream, address, reused, end: None, exchanges, sending: (0, 0), receiving: (0, 0), last_progress: now }
+        Flow { lane, dial: None, end: None, exchanges, sending: (0, 0), receiving: (0, 0), last_progress: now }
+    }
+
+    /// Connects if that is not done, and sends what the socket takes.
+    fn begin(&mut self, now: MonotonicTime, settings: &EngineSettings) {
+        if self.lane.stream.is_some() {
+            return self.advance_send();
+        }
+        match Dial::new(&self.lane.address) {
+            Ok(dial) => {
+                self.dial = Some(dial);
+                self.dial_on(io::ErrorKind::NotFound.into(), now, settings);
+            }
+            Err(error) => self.end = Some(FlowEnd::Unreachable(error.to_string())),
+        }
+    }
+
+    /// Goes on to the next address of the peer; `last` is why the one before did not do.
+    fn dial_on(&mut self, mut last: io::Error, now: MonotonicTime, settings: &EngineSettings) {
+        self.lane.stream = None;
+        while let Some(next) = self.dial.as_mut().and_then(|dial| dial.next(now, settings)) {
+            match next {
+                Ok(stream) => {
+                    self.lane.stream = Some(stream);
+                    return;
+                }
+                Err(error) => last = error,
+            }
+        }
+        self.end = Some(FlowEnd::Unreachable(last.to_string()));
+    }
+
+    /// The connection on its way is there, or has failed.
+    fn advance_dial(&mut self, now: MonotonicTime, settings: &EngineSettings) {
+        let Some(stream) = &self.lane.stream else { return };
+        match dial::outcome(stream) {
+            Ok(()) => {
+                self.dial = None;
+                self.last_progress = now;
+                self.advance_send();
+            }
+            Err(error) => self.dial_on(error, now, settings),
+        }
+    }
+
+    /// Ends or goes on where nothing has happened for too long.
+    fn look_at_time(&mut self, now: MonotonicTime, settings: &EngineSettings) {
+        match &self.dial {
+            Some(dial) if now >= dial.by => self.dial_on(io::ErrorKind::TimedOut.into(), now, settings),
+            None if now.since(self.last_progress) > settings.progress_timeout => {
+                self.end = Some(FlowEnd::Stopped(TransferErrorKind::TimedOut));
+            }
+            _ => {}
+        }
+    }
+
+    /// How long nothing may happen from now on.
+    fn patience(&self, now: MonotonicTime, settings: &EngineSettings) -> Duration {
+        match &self.dial {
+            Some(dial) => dial.by.since(now),
+            None => settings.progress_timeout.saturating_sub(now.since(self.last_progress)),
+        }
+    }
+
+    fn stream(&self) -> io::Result<&TcpStream> {
+        self.lane.stream.as_ref().ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
     /// How many pieces are done. When the flow was rejected, the next one is the refused one.
@@ -94,7 +153,7 @@ impl<'a> Flow<'a> {
     }
 
     fn status_len(&self) -> usize {
-        if self.address.version_2 { STATUS_LEN } else { 0 }
+        if self.lane.address.version_2 { STATUS_LEN } else { 0 }
     }
 
     fn has_more_to_send(&self) -> bool {
@@ -118,7 +177,7 @@ impl<'a> Flow<'a> {
                 }
                 skip = 0;
             }
-            let mut sent = match list.send(&self.stream) {
+            let mut sent = match list.send(self.stream()?) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 other => other?,
@@ -140,7 +199,7 @@ impl<'a> Flow<'a> {
 
     /// Writes of version 1 have no answer: they are done when they are sent.
     fn skip_unanswered(&mut self) {
-        while !self.address.version_2
+        while !self.lane.address.version_2
             && self.receiving.0 < self.sending.0
             && self.exchanges.get(self.receiving.0).is_some_and(|exchange| exchange.piece.op == Opcode::Write)
         {
@@ -169,13 +228,13 @@ impl<'a> Flow<'a> {
         let mut surplus = [0_u8; 1];
         if list.bytes() == 0 {
             list.push_bytes(&mut surplus);
-            return match list.receive(&self.stream)? {
+            return match list.receive(self.lane.stream.as_ref().ok_or(io::ErrorKind::NotConnected)?)? {
                 0 => Err(io::ErrorKind::UnexpectedEof.into()),
                 _ => Err(io::Error::new(io::ErrorKind::InvalidData, "bytes that were not asked for")),
             };
         }
         let room = list.bytes();
-        let got = list.receive(&self.stream)?;
+        let got = list.receive(self.lane.stream.as_ref().ok_or(io::ErrorKind::NotConnected)?)?;
         if got == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
@@ -189,7 +248,7 @@ impl<'a> Flow<'a> {
         let mut got = got + self.receiving.1;
         while let Some(exchange) = self.exchanges.get(self.receiving.0) {
             let body = if exchange.piece.op == Opcode::Read { exchange.piece.local.len() } else { 0 };
-            if got >= status_len && self.address.version_2 {
+            if got >= status_len && self.lane.address.version_2 {
                 match Status::decode(exchange.status) {
                     Ok(Status::Ok) => {}
                     Ok(Status::Rejected) => return self.end = Some(FlowEnd::Rejected),
@@ -243,36 +302,40 @@ impl<'a> Flow<'a> {
 }
 
 /// Drives all flows to their end. Nothing touches the pieces' memory when this has returned.
-pub(crate) fn drive(flows: &mut [Flow<'_>], progress_timeout: Duration, limits: &Limits<'_>) {
+pub(crate) fn drive(flows: &mut [Flow<'_>], settings: &EngineSettings, limits: &Limits<'_>) {
     for flow in flows.iter_mut() {
-        flow.advance_send();
+        flow.begin(limits.clock.now(), settings);
     }
     while flows.iter().any(|flow| flow.end.is_none()) {
         let over = limits.over();
         let now = limits.clock.now();
         for flow in flows.iter_mut().filter(|flow| flow.end.is_none()) {
-            if let Some(kind) = over {
-                flow.end = Some(FlowEnd::Stopped(kind));
-            } else if now.since(flow.last_progress) > progress_timeout {
-                flow.end = Some(FlowEnd::Stopped(TransferErrorKind::TimedOut));
+            match over {
+                Some(kind) => flow.end = Some(FlowEnd::Stopped(kind)),
+                None => flow.look_at_time(now, settings),
             }
         }
         if over.is_none() {
-            wait(flows, progress_timeout, limits);
+            wait(flows, settings, limits);
         }
     }
 }
 
-fn wait(flows: &mut [Flow<'_>], progress_timeout: Duration, limits: &Limits<'_>) {
+fn wait(flows: &mut [Flow<'_>], settings: &EngineSettings, limits: &Limits<'_>) {
     let now = limits.clock.now();
     let mut polled: SmallVec<[PollFd<'_>; 8]> = SmallVec::new();
     let mut events: SmallVec<[(usize, PollFlags); 8]> = SmallVec::new();
     let mut patience = limits.deadline.since(now);
     for (index, flow) in flows.iter().enumerate().filter(|(_, flow)| flow.end.is_none()) {
-        let out = if flow.has_more_to_send() { PollFlags::OUT } else { PollFlags::empty() };
-        polled.push(PollFd::from_borrowed_fd(flow.stream.as_fd(), PollFlags::IN | out));
+        let Ok(stream) = flow.stream() else { continue };
+        let wants = match &flow.dial {
+            Some(_) => PollFlags::OUT,
+            None if flow.has_more_to_send() => PollFlags::IN | PollFlags::OUT,
+            None => PollFlags::IN,
+        };
+        polled.push(PollFd::from_borrowed_fd(stream.as_fd(), wants));
         events.push((index, PollFlags::empty()));
-        patience = patience.min(progress_timeout.saturating_sub(now.since(flow.last_progress)));
+        patience = patience.min(flow.patience(now, settings));
     }
     if let Some(wake) = limits.cancel.and_then(|cancel| cancel.wake()) {
         polled.push(PollFd::from_borrowed_fd(wake, PollFlags::IN));
@@ -286,8 +349,12 @@ fn wait(flows: &mut [Flow<'_>], progress_timeout: Duration, limits: &Limits<'_>)
     }
     drop(polled);
     let now = limits.clock.now();
-    for (index, flags) in events {
+    for (index, flags) in events.into_iter().filter(|(_, flags)| !flags.is_empty()) {
         let Some(flow) = flows.get_mut(index) else { continue };
+        if flow.dial.is_some() {
+            flow.advance_dial(now, settings);
+            continue;
+        }
         if flags.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
             flow.advance_receive(now);
         }

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod memcpy;
+pub mod peer;
 pub mod process;
 pub mod rpc;
 pub mod store;

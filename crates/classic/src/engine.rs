@@ -1,14 +1,13 @@
 //! An engine of this API: its start, its name, its peers.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
-use yb_env::Rng;
-use yb_transfer::{Engine, EngineSettings, Notification, RemoteRegion, SegmentHandle, StartError};
+use yb_transfer::{AddressError, Engine, EngineSettings, Notification, RemoteRegion, SegmentHandle};
 use yb_types::MonotonicTime;
 
-use crate::address::{self, DRAWS};
 use crate::batches::BatchLedger;
 use crate::options::{ClassicOptions, Environment, Protocol};
 use crate::segments::{SegmentId, SegmentTable};
@@ -54,15 +53,10 @@ impl ClassicEngine {
     /// `InvalidArgument` for a name that makes no sense, `Socket` for a port in use, `DeviceNotFound` when RDMA was
     /// demanded and no device is there, `Metadata` when the store does not answer.
     pub fn start(options: ClassicOptions) -> Result<Self, ClassicError> {
-        if !options.is_p2p() {
-            let detail = format!("metadata {:?}: only {} is known", options.metadata, crate::P2P_HANDSHAKE);
-            return Err(ClassicError::new(StatusCode::Metadata, detail));
-        }
-        let place = address::place(&options)?;
-        let engine = listen(&options, &place)?;
+        let engine = build(&options)?;
         let endpoint = engine.endpoint().unwrap_or_default().to_owned();
         let port = endpoint.rsplit(':').next().and_then(|port| port.parse().ok()).unwrap_or(0);
-        let name = endpoint.clone();
+        let name = engine.name().unwrap_or_default().to_owned();
         let own = engine.open_segment(&name)?;
         let segments = RwLock::new(SegmentTable::new(&name, own));
         Ok(ClassicEngine(Arc::new(Inner {
@@ -292,29 +286,37 @@ fn no_rdma() -> ClassicError {
     ClassicError::new(StatusCode::DeviceNotFound, detail)
 }
 
-/// Builds the engine on the first drawn port that is free.
-fn listen(options: &ClassicOptions, place: &address::Place) -> Result<Engine, ClassicError> {
+fn build(options: &ClassicOptions) -> Result<Engine, ClassicError> {
     let environment = &options.environment;
     let protocol = if environment.force_tcp { Protocol::Tcp } else { options.protocol };
     if protocol == Protocol::Rdma {
         return Err(no_rdma());
     }
-    let settings = EngineSettings::from_env(|name| std::env::var(name).ok());
-    let settings = EngineSettings {
-        shm: settings.shm && options.same_host,
-        in_process: options.same_host,
-        advertise_host: Some(place.advertised.clone()),
-        ..settings
+    let store = yb_metadata::connect(&options.metadata).map_err(|e| ClassicError::new(StatusCode::Metadata, e))?;
+    let builder = Engine::builder().settings(settings(options, store.is_some())?);
+    let builder = match store {
+        Some(store) => builder.metadata(store).name(&options.local_server_name),
+        None => builder,
     };
-    let mut rng = Rng::from_entropy();
-    let mut draws = if place.port.is_some() { 1 } else { DRAWS };
-    loop {
-        let address = address::draw(place, environment.ports, &mut rng);
-        draws -= 1;
-        match Engine::builder().settings(settings.clone()).listen(address).build() {
-            Ok(engine) => return Ok(engine),
-            Err(StartError::Listen { source, .. }) if source.kind() == std::io::ErrorKind::AddrInUse && draws > 0 => {}
-            Err(error) => return Err(error.into()),
-        }
+    Ok(builder.build()?)
+}
+
+fn settings(options: &ClassicOptions, store: bool) -> Result<EngineSettings, ClassicError> {
+    let mut settings = EngineSettings::from_env(|name| std::env::var(name).ok());
+    settings.shm &= options.same_host;
+    settings.in_process = options.same_host;
+    if options.local_server_name.is_empty() {
+        return Err(ClassicError::new(StatusCode::InvalidArgument, "the server name is empty"));
     }
+    let applied = options.environment.addresses.apply(&mut settings, &options.local_server_name, store);
+    applied.map_err(|error| {
+        let code = if error == AddressError::NoInterface { StatusCode::Socket } else { StatusCode::InvalidArgument };
+        ClassicError::new(code, error)
+    })?;
+    // Peers reach a loopback name through loopback only, so nobody else needs to.
+    let loopback = settings.advertise_host.as_deref().and_then(|host| host.parse::<IpAddr>().ok());
+    if let (Some(host), Some(listen)) = (loopback.filter(IpAddr::is_loopback), settings.listen.as_mut()) {
+        listen.set_ip(host);
+    }
+    Ok(settings)
 }

@@ -12,7 +12,6 @@
 //! The crate holds `unsafe` because addresses come from the caller: each function that takes one says what it trusts.
 //! `docs/c-api.md` has the picture.
 
-mod address;
 mod batches;
 mod engine;
 mod memory;

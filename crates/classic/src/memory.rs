@@ -59,16 +59,18 @@ impl ClassicEngine {
     pub unsafe fn register_memory_batch(&self, entries: &[BufferEntry], location: &str) -> Result<(), ClassicError> {
         apart(entries)?;
         let _one = self.0.registering.lock();
-        for (done, entry) in entries.iter().enumerate() {
-            // SAFETY: the caller's promise.
-            if let Err(error) = unsafe { self.register_one(*entry, location, true) } {
-                for entry in entries.iter().take(done) {
-                    let _ = self.0.engine.unregister(entry.address, PATIENCE);
+        self.0.engine.publish_together(|| {
+            for (done, entry) in entries.iter().enumerate() {
+                // SAFETY: the caller's promise.
+                if let Err(error) = unsafe { self.register_one(*entry, location, true) } {
+                    for entry in entries.iter().take(done) {
+                        let _ = self.0.engine.unregister(entry.address, PATIENCE);
+                    }
+                    return Err(error);
                 }
-                return Err(error);
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     /// # Safety
@@ -95,11 +97,13 @@ impl ClassicEngine {
     /// # Errors
     /// The first failure.
     pub fn unregister_memory_batch(&self, addresses: &[u64]) -> Result<(), ClassicError> {
-        let mut first = Ok(());
-        for address in addresses {
-            first = first.and(self.unregister_memory(*address));
-        }
-        first
+        self.0.engine.publish_together(|| {
+            let mut first = Ok(());
+            for address in addresses {
+                first = first.and(self.unregister_memory(*address));
+            }
+            first
+        })
     }
 
     /// Whether the range shares bytes with registered memory.

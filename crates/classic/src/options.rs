@@ -2,17 +2,13 @@
 
 use std::time::Duration;
 
+use yb_transfer::AddressSettings;
+
 use crate::ClassicError;
 use crate::status::StatusCode;
 
 /// The metadata string of an engine without a metadata store.
 pub const P2P_HANDSHAKE: &str = "P2PHANDSHAKE";
-
-/// First and last port that engines draw from by default.
-const DEFAULT_PORTS: (u16, u16) = (15_000, 17_000);
-/// Ports that the system hands out by itself; a range that reaches into them is refused.
-const EPHEMERAL: std::ops::RangeInclusive<u16> = 32_768..=60_999;
-const DEFAULT_HANDSHAKE_PORT: u16 = 12_001;
 
 /// Which transports an engine may use between hosts. Memory of the same host is reached without them in any case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -105,21 +101,13 @@ pub fn device_list(names: &str) -> Vec<String> {
     names.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
-/// What the peer's environment variables say.
+/// What the peer's environment variables say, besides those of [`yb_transfer::EngineSettings`].
 #[derive(Clone, Debug)]
 pub struct Environment {
+    /// Where an engine listens and what it advertises.
+    pub addresses: AddressSettings,
     /// `MC_FORCE_TCP`: TCP only. Unlike with the peer, "0", "false", "no" and "off" mean no.
     pub force_tcp: bool,
-    /// First and last handshake port that is drawn from (`MC_MIN_RPC_PORT`, `MC_MAX_RPC_PORT`).
-    pub ports: (u16, u16),
-    /// `MC_LEGACY_RPC_PORT_BINDING`: host and port of the name are bound as they are.
-    pub bind_the_name: bool,
-    /// `MC_HANDSHAKE_PORT`: the port of a name that has none, with the above.
-    pub handshake_port: u16,
-    /// `MC_USE_IPV6`: listen on `[::]`.
-    pub ipv6: bool,
-    /// `MC_TCP_BIND_ADDRESS`: what is advertised with a metadata store.
-    pub advertised: Option<String>,
     /// `MC_TRANSFER_TIMEOUT`: what a synchronous call may take, before a nanosecond a byte is added.
     pub transfer_timeout: Duration,
     /// `MC_SLICE_TIMEOUT`: what a submitted request may take.
@@ -136,40 +124,16 @@ impl Environment {
 
     /// As the lookup says. A value that makes no sense is reported and left at the default.
     pub fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Self {
-        let on = |name: &str| {
-            lookup(name)
-                .is_some_and(|v| !matches!(v.trim().to_ascii_lowercase().as_str(), "0" | "false" | "no" | "off"))
-        };
+        let says_no = |v: &str| matches!(v.trim().to_ascii_lowercase().as_str(), "0" | "false" | "no" | "off");
+        let on = |name: &str| lookup(name).is_some_and(|value| !says_no(&value));
         let number = |name: &str| lookup(name).and_then(|text| text.trim().parse::<u64>().ok());
-        let port = |name: &str| number(name).and_then(|port| u16::try_from(port).ok());
         let seconds = number("MC_TRANSFER_TIMEOUT").unwrap_or(30).max(5);
         Environment {
+            addresses: AddressSettings::from_env(&lookup),
             force_tcp: on("MC_FORCE_TCP"),
-            ports: port_range(
-                number("MC_MIN_RPC_PORT").or_else(|| number("MC_MIN_PRC_PORT")),
-                number("MC_MAX_RPC_PORT").or_else(|| number("MC_MAX_PRC_PORT")),
-            ),
-            bind_the_name: on("MC_LEGACY_RPC_PORT_BINDING"),
-            handshake_port: port("MC_HANDSHAKE_PORT").unwrap_or(DEFAULT_HANDSHAKE_PORT),
-            ipv6: on("MC_USE_IPV6"),
-            advertised: lookup("MC_TCP_BIND_ADDRESS").filter(|host| !host.is_empty()),
             transfer_timeout: Duration::from_secs(seconds),
             slice_timeout: number("MC_SLICE_TIMEOUT").filter(|s| (1..=65_535).contains(s)).map(Duration::from_secs),
             no_cache: on("MC_DISABLE_METACACHE"),
-        }
-    }
-}
-
-fn port_range(least: Option<u64>, most: Option<u64>) -> (u16, u16) {
-    let bound = |value: Option<u64>, default: u16| match value {
-        None => Some(default),
-        Some(value) => u16::try_from(value).ok().filter(|port| *port >= 1024 && !EPHEMERAL.contains(port)),
-    };
-    match (bound(least, DEFAULT_PORTS.0), bound(most, DEFAULT_PORTS.1)) {
-        (Some(least), Some(most)) if least <= most => (least, most),
-        _ => {
-            tracing::warn!(?least, ?most, "MC_MIN_RPC_PORT and MC_MAX_RPC_PORT are no range of usable ports: ignored");
-            DEFAULT_PORTS
         }
     }
 }
@@ -182,21 +146,6 @@ mod tests {
         Environment::from_lookup(|name| {
             pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
         })
-    }
-
-    #[test]
-    fn odd_ranges_of_ports_are_the_default() {
-        assert_eq!(with(&[]).ports, DEFAULT_PORTS);
-        assert_eq!(with(&[("MC_MIN_RPC_PORT", "20000"), ("MC_MAX_RPC_PORT", "20000")]).ports, (20_000, 20_000));
-        assert_eq!(with(&[("MC_MIN_PRC_PORT", "16000")]).ports, (16_000, 17_000));
-        for bad in [
-            &[("MC_MIN_RPC_PORT", "80")][..],
-            &[("MC_MAX_RPC_PORT", "70000")],
-            &[("MC_MAX_RPC_PORT", "40000")],
-            &[("MC_MIN_RPC_PORT", "16000"), ("MC_MAX_RPC_PORT", "15999")],
-        ] {
-            assert_eq!(with(bad).ports, DEFAULT_PORTS, "{bad:?}");
-        }
     }
 
     #[test]

@@ -306,10 +306,10 @@ fn starts_that_make_no_sense_are_refused() {
     assert_eq!(start(rdma), StatusCode::DeviceNotFound);
     let taken = Side::start();
     let mut options = named(taken.name());
-    options.environment.bind_the_name = true;
+    options.environment.addresses.literal = true;
     assert_eq!(start(options), StatusCode::Socket, "the port is in use");
     let mut options = named("127.0.0.1");
-    options.environment.ports = (taken.engine.rpc_port(), taken.engine.rpc_port());
+    options.environment.addresses.ports = taken.engine.rpc_port()..=taken.engine.rpc_port();
     assert_eq!(start(options), StatusCode::Socket, "no port of the range is free");
 }
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
 use yb_bench::rpc::Operation;
+use yb_bench::transfer::sweep::Route;
 use yb_replay::Speed;
 
 use crate::failure::{Failure, Outcome};
@@ -37,6 +38,9 @@ pub enum Command {
     MetadataServer(MetadataServerArgs),
     /// Show which NIC serves which memory first, as transfer_engine_topology_dump does
     Topology(TopologyArgs),
+    /// Mooncake's benchmark of its engine over ours; flags as there (see: yuebing transfer-engine-bench --help)
+    #[command(disable_help_flag = true)]
+    TransferEngineBench(DaemonArgs),
     /// Store a file under a key
     Put(PutArgs),
     /// Read an object into a file or to standard output
@@ -398,6 +402,8 @@ pub enum BenchCommand {
     Store(BenchStoreArgs),
     /// One copy between a segment and a buffer: the limit of shared memory on this machine
     Memcpy(BenchMemcpyArgs),
+    /// The Transfer Engine between two processes: every transport, block, batch and number of threads
+    Transfer(BenchTransferArgs),
 }
 
 /// `bench rpc`
@@ -491,6 +497,48 @@ pub struct BenchMemcpyArgs {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
+}
+
+/// `bench transfer`
+#[derive(Debug, Args)]
+pub struct BenchTransferArgs {
+    /// Ways of the bytes
+    #[arg(long, value_delimiter = ',', default_values = Route::ALL.map(Route::name), value_parser = route_names())]
+    pub transport: Vec<String>,
+    /// Directions, seen from here
+    #[arg(long, value_delimiter = ',', default_value = "write", value_parser = ["read", "write"])]
+    pub operation: Vec<String>,
+    /// Bytes of a request
+    #[arg(long, value_delimiter = ',', default_value = "4KiB,64KiB,1MiB,16MiB")]
+    pub block: Vec<Size>,
+    /// Requests of a batch
+    #[arg(long, value_delimiter = ',', default_value = "1,16")]
+    pub batch: Vec<u64>,
+    /// Threads, each with its own batches
+    #[arg(long, value_delimiter = ',', default_value = "1")]
+    pub threads: Vec<u64>,
+    /// Measured time of each combination
+    #[arg(long, default_value_t = 1.0)]
+    pub seconds: f64,
+    /// Time before it, in seconds
+    #[arg(long, default_value_t = 0.2)]
+    pub warm_up: f64,
+    /// Bytes of the buffer on each side; combinations that need more are left out
+    #[arg(long, default_value = "256MiB")]
+    pub memory: Size,
+    /// Also draw throughput over block size into this file (.svg)
+    #[arg(long, value_name = "FILE")]
+    pub plot: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+    /// Be the other process
+    #[arg(long, hide = true, value_name = "TRANSPORT")]
+    pub serve: Option<String>,
+}
+
+fn route_names() -> clap::builder::PossibleValuesParser {
+    Route::ALL.map(Route::name).into()
 }
 
 fn operation_names() -> clap::builder::PossibleValuesParser {

@@ -103,6 +103,20 @@ fn start_log(level: &str) {
     let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).try_init();
 }
 
+/// `transfer_engine_bench`, `yuebing transfer-engine-bench`
+pub fn transfer_engine_bench(name: &str, arguments: Vec<OsString>) -> ExitCode {
+    start(name, arguments, |arguments| {
+        let signals = match Signals::catch() {
+            Ok(signals) => signals,
+            Err(failure) => {
+                eprintln!("{name}: {failure}");
+                return failure.exit.into();
+            }
+        };
+        yb_bench::peer::main(name, arguments, Box::new(move || signals.wait()))
+    })
+}
+
 /// Gives the process the name under which the peer's users look for it, whatever the file is called.
 fn show_as(name: &CStr) {
     if let Err(error) = rustix::thread::set_name(name) {

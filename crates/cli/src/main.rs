@@ -34,6 +34,7 @@ fn main() -> ExitCode {
     match name {
         "mooncake_master" => daemon::master(name, CommandStyle::Peer, rest),
         "mooncake_client" => daemon::node(name, rest),
+        "transfer_engine_bench" => daemon::transfer_engine_bench(name, rest),
         "mooncake_http_metadata_server" => daemon::metadata("mooncake_http_metadata_server", rest),
         "transfer_engine_topology_dump" => {
             let name = "transfer_engine_topology_dump";
@@ -43,6 +44,9 @@ fn main() -> ExitCode {
             Command::Master(args) => daemon::master("yuebing master", CommandStyle::Ours, args.flags),
             Command::Node(args) => daemon::node("yuebing node", args.flags),
             Command::MetadataServer(args) => daemon::metadata_with(&args),
+            Command::TransferEngineBench(args) => {
+                daemon::transfer_engine_bench("yuebing transfer-engine-bench", args.flags)
+            }
             other => answer(run(&other)),
         },
     }
@@ -62,7 +66,7 @@ fn run(command: &Command) -> Outcome {
         Command::Bench(command) => commands::bench::run(command),
         Command::Trace(command) => commands::trace::run(command),
         Command::Topology(args) => commands::topology::run(args),
-        Command::Master(_) | Command::Node(_) | Command::MetadataServer(_) => Ok(()),
+        Command::Master(_) | Command::Node(_) | Command::MetadataServer(_) | Command::TransferEngineBench(_) => Ok(()),
     }
 }
 

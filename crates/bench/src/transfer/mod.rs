@@ -5,7 +5,9 @@
 
 pub mod costs;
 pub mod load;
+pub mod plot;
 pub mod raw;
+pub mod sweep;
 pub mod target;
 
 /// Time on a core of this process, all threads that ever ran together.

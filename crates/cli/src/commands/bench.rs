@@ -12,6 +12,7 @@ use yb_bench::store::{self, StoreLoad, StoreLoadError, StoreReport};
 use yb_env::spawn_thread;
 
 use crate::args::{BenchCommand, BenchMemcpyArgs, BenchRpcArgs, BenchStoreArgs};
+use crate::commands::bench_transfer;
 use crate::connect::failure;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::output::{self, micros};
@@ -24,6 +25,7 @@ pub fn run(command: &BenchCommand) -> Outcome {
         BenchCommand::Rpc(args) => run_rpc(args),
         BenchCommand::Store(args) => run_store(args),
         BenchCommand::Memcpy(args) => run_memcpy(args),
+        BenchCommand::Transfer(args) => bench_transfer::run(args),
     }
 }
 

@@ -1,6 +1,7 @@
 //! What each command does.
 
 pub mod bench;
+mod bench_transfer;
 pub mod doctor;
 pub mod objects;
 pub mod replay;

@@ -1,0 +1,243 @@
+//! `yuebing bench transfer`: a sweep over the ways between two processes, and a picture of it.
+//!
+//! The other process is this same command with `--serve`: it serves a buffer and leaves when its standard input ends,
+//! which it does whatever becomes of us.
+
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::{Deserialize, Serialize};
+use yb_bench::process::ServerProcess;
+use yb_bench::transfer::plot;
+use yb_bench::transfer::sweep::{self, Limit, Limits, Line, Peer, Route, Sweep, SweepError, operation_name};
+use yb_bench::transfer::target::Target;
+use yb_transfer::{Engine, Opcode};
+
+use crate::args::BenchTransferArgs;
+use crate::failure::{Exit, Failure, Outcome};
+use crate::output::{self, micros};
+use crate::signals::Signals;
+use crate::size::bytes;
+
+/// Runs the sweep, or the other process of one.
+pub fn run(args: &BenchTransferArgs) -> Outcome {
+    match &args.serve {
+        Some(route) => serve(route_named(route)?, args.memory.0),
+        None => initiate(args),
+    }
+}
+
+fn route_named(name: &str) -> Outcome<Route> {
+    Route::named(name).ok_or_else(|| Failure::usage(format!("no such transport: {name}")))
+}
+
+/// What the other process says when it is ready.
+#[derive(Debug, Serialize, Deserialize)]
+struct Ready {
+    endpoint: String,
+    address: u64,
+}
+
+fn serve(route: Route, memory: u64) -> Outcome {
+    let target = Target::start(route.settings(), memory).map_err(|e| Failure::failed(e.to_string()))?;
+    output::json(&Ready { endpoint: target.endpoint().to_owned(), address: target.address() })?;
+    let mut rest = Vec::new();
+    // An error means that nobody is at the other end any more, too.
+    let _ = std::io::stdin().read_to_end(&mut rest);
+    Ok(())
+}
+
+/// The side that takes no part: in this process, or in another one.
+enum Served {
+    Here(Target),
+    There { child: Child, stdin: Option<ChildStdin>, ready: Ready },
+}
+
+impl Served {
+    fn start(route: Route, memory: u64) -> Outcome<Served> {
+        if route == Route::Local {
+            let target = Target::start(route.settings(), memory);
+            return target.map(Served::Here).map_err(|e| Failure::failed(e.to_string()));
+        }
+        let failed = |e: std::io::Error| Failure::failed(format!("cannot start the target: {e}"));
+        let mut child = Command::new(std::env::current_exe().map_err(failed)?)
+            .args(["bench", "transfer", "--serve", route.name(), "--memory", &memory.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .map_err(failed)?;
+        let stdin = child.stdin.take();
+        let mut line = String::new();
+        let said = child.stdout.take().map_or(Ok(0), |stdout| BufReader::new(stdout).read_line(&mut line));
+        match said.map_err(|e| e.to_string()).and_then(|_| serde_json::from_str(&line).map_err(|e| e.to_string())) {
+            Ok(ready) => Ok(Served::There { child, stdin, ready }),
+            Err(error) => {
+                drop(stdin);
+                let _ = child.wait();
+                Err(Failure::failed(format!("the target of {} did not start: {error}", route.name())))
+            }
+        }
+    }
+
+    fn peer(&self) -> Peer {
+        match self {
+            Served::Here(target) => {
+                Peer { endpoint: target.endpoint().to_owned(), address: target.address(), process: None }
+            }
+            Served::There { child, ready, .. } => Peer {
+                endpoint: ready.endpoint.clone(),
+                address: ready.address,
+                process: Some(ServerProcess(child.id())),
+            },
+        }
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        if let Served::There { child, stdin, .. } = self {
+            drop(stdin.take());
+            let _ = child.wait();
+        }
+    }
+}
+
+/// What a whole sweep came to.
+#[derive(Debug, Serialize)]
+struct Answer<'a> {
+    lines: &'a [Line],
+    /// Transports that could not be measured here, and why.
+    missing: &'a [(Route, String)],
+}
+
+fn initiate(args: &BenchTransferArgs) -> Outcome {
+    let sweep = sweep_of(args)?;
+    let signals = Signals::catch()?;
+    let cases = sweep.cases();
+    if cases.is_empty() {
+        return Err(Failure::usage("no combination of block, batch and threads fits into --memory"));
+    }
+    let bar = bar(cases.len() as u64);
+    let (mut lines, mut missing) = (Vec::new(), Vec::new());
+    for route in &sweep.routes {
+        if let Err(why) = run_route(*route, &sweep, &signals, &bar, &mut lines) {
+            missing.push((*route, why));
+        }
+    }
+    bar.finish_and_clear();
+    if args.json {
+        output::json(&Answer { lines: &lines, missing: &missing })?;
+    } else {
+        output::line(table(&lines, &missing))?;
+    }
+    if let Some(path) = &args.plot {
+        write_plot(path, &lines)?;
+    }
+    if signals.received() {
+        return Err(Failure::new(Exit::Interrupted, "interrupted; the lines above were finished"));
+    }
+    match lines.iter().find_map(|line| line.report.error.as_ref()) {
+        Some(error) => Err(Failure::failed(format!("a transfer failed: {error}"))),
+        None if lines.is_empty() => Err(Failure::failed("nothing could be measured")),
+        None => Ok(()),
+    }
+}
+
+fn sweep_of(args: &BenchTransferArgs) -> Outcome<Sweep> {
+    let operations = args.operation.iter().map(|name| if name == "read" { Opcode::Read } else { Opcode::Write });
+    Ok(Sweep {
+        routes: args.transport.iter().map(|name| route_named(name)).collect::<Outcome<_>>()?,
+        operations: operations.collect(),
+        blocks: args.block.iter().map(|size| size.0).collect(),
+        batches: args.batch.clone(),
+        threads: args.threads.clone(),
+        buffer_bytes: args.memory.0,
+        warm_up: Duration::from_secs_f64(args.warm_up.clamp(0.0, 3600.0)),
+        duration: Duration::from_secs_f64(args.seconds.clamp(0.001, 86_400.0)),
+    })
+}
+
+/// Measures every case of one route; gives back why not, where it cannot be taken here.
+fn run_route(
+    route: Route,
+    sweep: &Sweep,
+    signals: &Signals,
+    bar: &ProgressBar,
+    lines: &mut Vec<Line>,
+) -> Result<(), String> {
+    let cases: Vec<_> = sweep.cases().into_iter().filter(|case| case.route == route).collect();
+    if cases.is_empty() || signals.received() {
+        return Ok(());
+    }
+    let served = Served::start(route, sweep.buffer_bytes).map_err(|failure| failure.to_string())?;
+    let engine = Engine::builder().settings(route.settings()).build().map_err(|error| error.to_string())?;
+    let (peer, mut limits) = (served.peer(), Limits::default());
+    for case in cases {
+        if signals.received() {
+            break;
+        }
+        bar.set_message(format!("{} {} {}", route.name(), operation_name(case.operation), bytes(case.block_bytes)));
+        match sweep::measure(&engine, &peer, case, sweep, &mut limits) {
+            Ok(line) => lines.push(line),
+            Err(error @ SweepError::OtherRoute(_)) => return Err(error.to_string()),
+            Err(error) => {
+                return Err(format!("{} of {}: {error}", operation_name(case.operation), bytes(case.block_bytes)));
+            }
+        }
+        bar.inc(1);
+    }
+    engine.shutdown();
+    Ok(())
+}
+
+fn bar(cases: u64) -> ProgressBar {
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} ({eta} left)");
+    let bar = ProgressBar::with_draw_target(Some(cases), ProgressDrawTarget::stderr());
+    bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+fn table(lines: &[Line], missing: &[(Route, String)]) -> String {
+    let header =
+        ["transport", "op", "block", "batch", "threads", "GB/s", "of limit", "p50", "p99", "CPU s/GB", "failed"];
+    let mut table = output::table(&header, 2);
+    for Line { case, report, limit_gb_per_second, .. } in lines {
+        table.add_row([
+            case.route.name().to_owned(),
+            operation_name(case.operation).to_owned(),
+            bytes(case.block_bytes),
+            case.batch.to_string(),
+            case.threads.to_string(),
+            format!("{:.3}", report.gb_per_second),
+            format!("{:.0} %", 100.0 * report.gb_per_second / limit_gb_per_second),
+            micros(report.latency.p50_us),
+            micros(report.latency.p99_us),
+            format!("{:.3}", report.cpu_seconds_per_gb),
+            report.failures.to_string(),
+        ]);
+    }
+    let mut text = table.trim_fmt();
+    for (name, limit) in [("one memcpy", Limit::Memcpy), ("one raw connection", Limit::RawTcp)] {
+        let rates = || lines.iter().filter(|line| line.limit == limit).map(|line| line.limit_gb_per_second);
+        if rates().next().is_some() {
+            let (least, most) = (rates().fold(f64::MAX, f64::min), rates().fold(0.0, f64::max));
+            text.push_str(&format!("\nlimit, {name}: {least:.2} to {most:.2} GB/s for these sizes"));
+        }
+    }
+    for (route, why) in missing {
+        text.push_str(&format!("\nnot measured, {}: {why}", route.name()));
+    }
+    text.push_str("\nLatencies are of batches; CPU is that of both processes.");
+    text
+}
+
+fn write_plot(path: &Path, lines: &[Line]) -> Outcome {
+    match path.extension().and_then(|extension| extension.to_str()) {
+        Some("svg") => std::fs::write(path, plot::svg(lines)).map_err(|error| Failure::file(path, &error)),
+        _ => Err(Failure::usage("--plot takes a file that ends in .svg")),
+    }
+}

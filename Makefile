@@ -3,7 +3,7 @@
 CARGO ?= cargo
 PYTHON ?= python3
 
-.PHONY: help build demo test test-rust test-python test-peer lint bench wheel gate clean
+.PHONY: help build demo test test-rust test-python test-peer test-rdma lint bench wheel gate clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -24,6 +24,9 @@ test-python: wheel ## the mooncake package
 
 test-peer: build wheel ## unmodified Mooncake wheels against our processes, and back
 	scripts/test_python.sh tests/peer
+
+test-rdma: ## RDMA over soft-RoCE rails, in the machine that RDMA_VM names; skipped without one
+	scripts/test_rdma.sh
 
 lint: lint-licences ## formatting, clippy with warnings as errors, the tidy tests
 	$(CARGO) fmt --all --check

@@ -213,6 +213,15 @@ impl RegionInfo {
     fn end(&self) -> u64 {
         self.address + self.len
     }
+
+    /// The region's bytes, for devices that are told of them in advance. The range was declared to be memory until the
+    /// region is removed; whoever keeps the right to it lets go when the region is (`Registry::remove_after`).
+    pub fn span(&self) -> Span<'_> {
+        let first = NonNull::new(self.address as *mut u8).unwrap_or(NonNull::dangling());
+        // SAFETY: only a registry makes a value of this type, and it refuses the address zero. The range stays mapped
+        // and writable until the region is removed (see `ForeignMemory::new`; a segment owns its mapping).
+        unsafe { Span::from_raw(first, self.len as usize, true) }
+    }
 }
 
 /// A region that a peer on this host can map.

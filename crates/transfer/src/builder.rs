@@ -14,6 +14,7 @@ use crate::file::FileTransport;
 use crate::local::LocalTransport;
 use crate::naming::Naming;
 use crate::paths::Paths;
+use crate::rdma::RdmaTransport;
 use crate::serving::{Sockets, StartError};
 use crate::settings::EngineSettings;
 use crate::shm::client::ShmTransport;
@@ -90,16 +91,21 @@ impl EngineBuilder {
     /// Starts the engine. Sockets listen before anything is published.
     ///
     /// # Errors
-    /// [`StartError`]: an address in use, no threads or descriptors left, a memory device that cannot be mapped; with a
-    /// store, a name that cannot be published.
+    /// [`StartError`]: an address in use, no threads or descriptors left, a memory device that cannot be mapped, RDMA
+    /// that is required and not there; with a store, a name that cannot be published.
     pub fn build(self) -> Result<Engine, StartError> {
         let sockets = self.settings.listen.map(|listen| Sockets::bind(listen, &self.settings)).transpose()?;
         let serving = sockets.as_ref().map(|sockets| sockets.serving(self.settings.shm)).transpose()?;
         let counters = Arc::new(EngineCounters::default());
         let device = self.settings.cxl.as_ref().map(open_device).transpose()?;
-        let transports = transports(&self.settings, &counters, device.clone());
-        let paths = Paths::new(transports, Arc::clone(&counters));
+        let mut transports = transports(&self.settings, &counters, device.clone());
         let naming = Naming::new(self.store, self.name, serving.as_ref(), &self.settings, &self.clock)?;
+        let server = serving.as_ref().map(|_| &naming.name);
+        let rdma = RdmaTransport::start(&self.settings, &self.clock, server);
+        if let Some(rdma) = rdma.map_err(|reason| StartError::Rdma { reason })? {
+            transports.push(Box::new(rdma));
+        }
+        let paths = Paths::new(transports, Arc::clone(&counters));
         Engine::start(Shared::new(self.settings, self.clock, counters, paths, serving, device, naming), sockets)
     }
 }

@@ -27,6 +27,7 @@ use crate::metadata::{BufferDesc, SegmentDesc};
 use crate::naming::Naming;
 use crate::paths::Paths;
 use crate::publish::Held;
+use crate::rdma::{NicReport, RdmaStats, RdmaTransport};
 use crate::segment::{Segment, SegmentHandle};
 use crate::serving::{Serving, Sockets, StartError};
 use crate::settings::EngineSettings;
@@ -329,6 +330,16 @@ impl Engine {
         cancel: &CancelToken,
     ) -> BatchOutcome {
         self.0.shared.run(requests, deadline, Some(cancel))
+    }
+
+    /// The counters of the RDMA transport; `None` when RDMA is not used.
+    pub fn rdma_stats(&self) -> Option<RdmaStats> {
+        self.0.shared.paths.rdma().map(RdmaTransport::stats)
+    }
+
+    /// The RDMA devices of this engine, in their order, and the address of each; empty when RDMA is not used.
+    pub fn rdma_devices(&self) -> Vec<NicReport> {
+        self.0.shared.paths.rdma().map(RdmaTransport::devices).unwrap_or_default()
     }
 
     /// The counters now.

@@ -29,6 +29,7 @@ mod naming;
 mod paths;
 mod peer;
 mod publish;
+pub mod rdma;
 mod reactor;
 mod request;
 mod segment;

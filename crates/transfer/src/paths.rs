@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::metadata::SegmentDesc;
+use crate::rdma::RdmaTransport;
 use crate::segment::Segment;
 use crate::stats::EngineCounters;
 use crate::transport::{Job, Limits, Transport};
@@ -109,6 +110,11 @@ impl Paths {
         limits: &Limits<'_>,
     ) -> Option<Result<(), TransferError>> {
         self.transports.iter().find_map(|transport| transport.notify(segment, notification, limits))
+    }
+
+    /// The transport over RDMA, where there is one.
+    pub(crate) fn rdma(&self) -> Option<&RdmaTransport> {
+        self.transports.iter().find_map(|transport| transport.as_rdma())
     }
 
     /// Ends the threads of the transports.

@@ -14,7 +14,7 @@ use crate::engine::Shared;
 use crate::file::FileSet;
 use crate::handshake::client::{Timing, exchange};
 use crate::handshake::frame::MessageType;
-use crate::metadata::{SegmentDesc, ShmDesc};
+use crate::metadata::{Protocol, SegmentDesc, ShmDesc};
 use crate::settings::EngineSettings;
 use crate::shm::neighbours::Slot;
 use crate::tcp::lanes::{LaneStats, Lanes};
@@ -213,6 +213,13 @@ impl Segment {
             Place::Process(address) => Ok(address),
             Place::Files(_) => Err(self.error(TransferErrorKind::InvalidRequest, "it is a segment of files now")),
         }
+    }
+
+    /// True when the peer said that it has no data port and speaks RDMA: then TCP is no way to it.
+    pub(crate) fn is_without_tcp(&self) -> bool {
+        let metadata = self.metadata.try_lock();
+        let known = metadata.as_ref().and_then(|metadata| metadata.known.as_ref());
+        known.is_some_and(|known| known.address.is_none() && known.desc.speaks(Protocol::Rdma))
     }
 
     /// Whether the peer's data port is another one now, as far as it answers.

@@ -51,6 +51,12 @@ pub enum StartError {
     /// An engine with a store needs a name, and one with a name needs something to serve.
     #[error("an engine that serves peers through a metadata store needs a name without control characters")]
     NoName,
+    /// RDMA is required and cannot be used.
+    #[error("RDMA is required and cannot be used: {reason}")]
+    Rdma {
+        /// One sentence.
+        reason: String,
+    },
     /// The system refused something else that the engine needs.
     #[error("{what}: {source}")]
     Os {

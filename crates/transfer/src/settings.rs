@@ -8,6 +8,7 @@ use yb_mem::Coherence;
 use yb_sched::TrafficClass;
 use yb_types::ClientId;
 
+use crate::rdma::RdmaSettings;
 use crate::{CxlSettings, FileSettings};
 
 /// Everything about an engine that can be set.
@@ -74,6 +75,8 @@ pub struct EngineSettings {
     /// How old what a peer said about itself may be when it is used; `None` = until it fails. Zero asks before every
     /// use (`MC_DISABLE_METACACHE`, `MC_TE_METADATA_REFRESH_INTERVAL_SECONDS`).
     pub metadata_max_age: Option<Duration>,
+    /// RDMA: off unless its mode says otherwise (see `RdmaSettings::from_env` for the variables).
+    pub rdma: RdmaSettings,
     /// Most notifications kept until they are fetched (`MC_HANDSHAKE_MAX_NOTIFY_ENTRIES`).
     pub max_notifications: usize,
 }
@@ -111,6 +114,7 @@ impl Default for EngineSettings {
             metadata_cluster: String::new(),
             metadata_lease: Duration::from_secs(30),
             metadata_max_age: None,
+            rdma: RdmaSettings::default(),
             max_notifications: 1024,
         }
     }

@@ -10,6 +10,7 @@ use yb_mem::Span;
 use yb_types::MonotonicTime;
 
 use crate::metadata::SegmentDesc;
+use crate::rdma::RdmaTransport;
 use crate::segment::Segment;
 use crate::{Notification, Opcode, RegionInfo, RegistryError, RequestOptions, TransferError, TransferErrorKind};
 
@@ -210,6 +211,11 @@ pub(crate) trait Transport: Send + Sync {
         _notification: &Notification,
         _limits: &Limits<'_>,
     ) -> Option<Result<(), TransferError>> {
+        None
+    }
+
+    /// The transport itself, where it is the one over RDMA, for its own counters.
+    fn as_rdma(&self) -> Option<&RdmaTransport> {
         None
     }
 

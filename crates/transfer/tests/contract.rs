@@ -39,3 +39,12 @@ fn tcp_in_many_stripes() {
 fn tcp_in_many_chunks() {
     play(&EngineSettings { chunk_bytes: 65_536, ..tcp_settings() }, TransportKind::Tcp);
 }
+
+/// On soft-RoCE rails, in the machine that `make test-rdma` boots.
+#[test]
+fn rdma() {
+    if !has_rails() {
+        return;
+    }
+    play(&EngineSettings { rdma: rdma_settings(&[]), ..tcp_settings() }, TransportKind::Rdma);
+}

@@ -13,24 +13,6 @@ use crate::{Verbs, VerbsError};
 /// Where the kernel describes RDMA devices.
 pub const SYSFS: &str = "/sys/class/infiniband";
 
-/// Compares names so that `mlx5_2` comes before `mlx5_10`.
-pub fn natural_order(a: &str, b: &str) -> std::cmp::Ordering {
-    fn parts(name: &str) -> Vec<(String, u64)> {
-        let mut parts = Vec::new();
-        let mut rest = name;
-        while !rest.is_empty() {
-            let text_end = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
-            let (text, tail) = rest.split_at(text_end);
-            let number_end = tail.find(|c: char| !c.is_ascii_digit()).unwrap_or(tail.len());
-            let (number, tail) = tail.split_at(number_end);
-            parts.push((text.to_owned(), number.parse().unwrap_or(0)));
-            rest = tail;
-        }
-        parts
-    }
-    parts(a).cmp(&parts(b)).then_with(|| a.cmp(b))
-}
-
 struct DeviceList {
     verbs: Verbs,
     first: *mut *mut ibv_device,
@@ -83,7 +65,7 @@ impl Verbs {
     pub fn devices(&self) -> io::Result<Vec<String>> {
         let list = DeviceList::get(self)?;
         let mut names: Vec<String> = list.iter().map(|(_, name)| name).collect();
-        names.sort_by(|a, b| natural_order(a, b));
+        names.sort_by(|a, b| yb_topology::natural::compare(a, b));
         Ok(names)
     }
 
@@ -432,13 +414,6 @@ fn describe_gid(root: &Path, device: &str, port: u8, index: u32, ethernet: bool)
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_are_ordered_by_their_numbers() {
-        let mut names = ["mlx5_10", "rxe0", "mlx5_2", "mlx5_bond_0", "mlx5_1", "mlx4_1"];
-        names.sort_by(|a, b| natural_order(a, b));
-        assert_eq!(names, ["mlx4_1", "mlx5_1", "mlx5_2", "mlx5_10", "mlx5_bond_0", "rxe0"]);
-    }
 
     #[test]
     fn gids_are_described_by_sysfs() {

@@ -21,7 +21,7 @@ mod memory;
 mod pair;
 mod queue;
 
-pub use device::{Context, DeviceEvent, DeviceLimits, EventKind, GidEntry, GidKind, PortState, SYSFS, natural_order};
+pub use device::{Context, DeviceEvent, DeviceLimits, EventKind, GidEntry, GidKind, PortState, SYSFS};
 pub use error::VerbsError;
 pub use library::{Features, Verbs};
 pub use memory::{Hold, MemoryAccess, MemoryRegion, ProtectionDomain};

@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use yb_mem::{MemorySegment, RegionPin, Span};
+use yb_mem::{MemorySegment, RegionInfo, RegionPin, Span};
 
 use crate::abi::*;
 use crate::{Context, VerbsError};
@@ -24,6 +24,14 @@ pub unsafe trait Hold {
 unsafe impl Hold for RegionPin {
     fn span(&self) -> Span<'_> {
         RegionPin::span(self)
+    }
+}
+
+// SAFETY: the range of a registered region stays mapped until the region is removed, and what was registered with a device
+// is dropped before (the engine's transports are told so).
+unsafe impl Hold for RegionInfo {
+    fn span(&self) -> Span<'_> {
+        RegionInfo::span(self)
     }
 }
 

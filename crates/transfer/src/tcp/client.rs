@@ -157,8 +157,8 @@ impl Transport for TcpTransport {
         TransportKind::Tcp
     }
 
-    fn reaches(&self, _segment: &Segment, _remote: u64, _len: u64, _limits: &Limits<'_>) -> bool {
-        true
+    fn reaches(&self, segment: &Segment, _remote: u64, _len: u64, _limits: &Limits<'_>) -> bool {
+        !segment.is_without_tcp()
     }
 
     fn run(&self, jobs: &mut [Job<'_>], limits: &Limits<'_>) {

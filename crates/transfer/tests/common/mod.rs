@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use yb_transfer::rdma::{RdmaMode, RdmaSettings};
 use yb_transfer::{
     Access, Engine, EngineSettings, MemorySegment, Opcode, Request, SegmentHandle, SegmentOptions, Span,
 };
@@ -71,4 +72,19 @@ pub fn eventually(what: &str, mut yes: impl FnMut() -> bool) {
         assert!(clock.now().since(start) < PATIENCE, "never happened: {what}");
         yb_env::sleep(Duration::from_millis(5));
     }
+}
+
+/// True inside the machine with soft-RoCE rails; elsewhere one line says what is missing.
+pub fn has_rails() -> bool {
+    let here = std::env::var("RDMA_VM").as_deref() == Ok("1");
+    if !here {
+        eprintln!("skipped: no soft-RoCE rails here (make test-rdma boots a machine that has them)");
+    }
+    here
+}
+
+/// RDMA over these devices (none = all), and no start without.
+pub fn rdma_settings(devices: &[&str]) -> RdmaSettings {
+    let devices = devices.iter().map(|name| (*name).to_owned()).collect();
+    RdmaSettings { mode: RdmaMode::Required, devices, ..RdmaSettings::default() }
 }

@@ -43,6 +43,8 @@ def run(engine, memory, address, words):
         return 0
     if words[0] == "first":
         return engine.get_first_buffer_address(words[1])
+    if words[0] == "leave":
+        return engine.unregister_memory(address)
     if words[0] == "probe":
         return engine.send_probe(words[1])
     if words[0] == "notifies":
@@ -52,7 +54,12 @@ def run(engine, memory, address, words):
 
 def main():
     engine = TransferEngine()
-    assert engine.initialize("127.0.0.1", "P2PHANDSHAKE", "tcp", "") == 0
+    # A name and a metadata store, or neither.
+    name, store = sys.argv[1:] or ["127.0.0.1", "P2PHANDSHAKE"]
+    code = engine.initialize(name, store, "tcp", "")
+    if code:
+        print(f"answer failed {code}", flush=True)
+        return
     memory = ctypes.create_string_buffer(SIZE)
     address = ctypes.addressof(memory)
     assert engine.register_memory(address, SIZE) == 0

@@ -257,6 +257,7 @@ impl Engine {
         if let Some(serving) = &shared.serving {
             serving.data.recall();
         }
+        shared.naming.changed();
         let shm = shared.serving.as_ref().and_then(|serving| serving.shm.as_ref());
         if shm.is_some_and(|shm| !shm.let_copies_end(patience)) {
             return Err(RegistryError::Busy { address, users: 1 });
@@ -492,9 +493,7 @@ impl Shared {
         if let Some(shm) = self.serving.as_ref().and_then(|serving| serving.shm.as_ref()) {
             shm.page.bump();
         }
-        if let Some(publisher) = self.naming.publisher.as_ref().filter(|_| !self.is_closed()) {
-            publisher.changed();
-        }
+        self.naming.changed();
     }
 
     fn open_segment(self: &Arc<Self>, endpoint: &str) -> Result<SegmentHandle, TransferError> {

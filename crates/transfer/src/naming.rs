@@ -49,6 +49,13 @@ impl Naming {
         Ok(Naming { directory, name, publisher: Some(Arc::new(publisher)) })
     }
 
+    /// What we have registered has changed: the store is told, and has heard it when this returns, unless it is slow.
+    pub(crate) fn changed(&self) {
+        if let Some(publisher) = &self.publisher {
+            publisher.changed();
+        }
+    }
+
     /// The name by which engines of this process find each other.
     pub(crate) fn scoped(&self, serving: &Serving) -> Arc<str> {
         if self.publisher.is_some() { self.directory.scoped(&self.name) } else { Arc::clone(&serving.endpoint) }

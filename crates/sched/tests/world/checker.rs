@@ -17,6 +17,8 @@ struct Known {
     done: BTreeMap<u64, u64>,
     /// Times that the range at an offset failed by its rail's fault.
     failures: BTreeMap<u64, u32>,
+    /// The rail that the range at an offset came back from.
+    came_back_from: BTreeMap<u64, RailId>,
     was_posted: bool,
     cancelled: bool,
     refused: bool,
@@ -47,8 +49,10 @@ impl Checker {
     }
 
     pub fn submitted(&mut self, id: TransferId, spec: TransferSpec) {
-        let (posted, done, failures) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        let known = Known { spec, posted, done, failures, was_posted: false, cancelled: false, refused: false };
+        let (posted, done, failures, came_back_from) =
+            (BTreeMap::new(), BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let known =
+            Known { spec, posted, done, failures, came_back_from, was_posted: false, cancelled: false, refused: false };
         assert!(self.open.insert(id.0, known).is_none());
     }
 
@@ -86,6 +90,16 @@ impl Checker {
         known.was_posted = true;
     }
 
+    /// A slice that came back goes to another rail, if another takes one.
+    pub fn rerouted(&self, post: &Post, scheduler: &RailScheduler, scenario: &Scenario) {
+        let Some(known) = self.open.get(&post.transfer.0) else { return };
+        if known.came_back_from.get(&post.offset) == Some(&post.rail) {
+            let other = |rail: &usize| *rail != post.rail.0 as usize && self.reaches(post.transfer, *rail, scenario);
+            let open = self.open_rails(scheduler, scenario);
+            assert!(!open.iter().any(other), "seed {}: {post:?} goes where it came from", self.seed);
+        }
+    }
+
     pub fn ended(&mut self, post: &Post, completion: Completion) {
         let known = self.open.get_mut(&post.transfer.0).expect("a transfer is open while a slice of it is posted");
         assert_eq!(known.posted.remove(&post.offset), Some(post.len));
@@ -94,6 +108,7 @@ impl Checker {
             Completion::Failed(Fault::Refused) => known.refused = true,
             Completion::Failed(Fault::Rail) | Completion::Flushed => {
                 *known.failures.entry(post.offset).or_default() += 1;
+                known.came_back_from.insert(post.offset, post.rail);
             }
         }
     }
@@ -124,8 +139,8 @@ impl Checker {
         }
     }
 
-    /// Nothing is to be done now: whatever waits has no rail that takes it.
-    pub fn rests(&self, scheduler: &RailScheduler, scenario: &Scenario) {
+    /// The rails that take a slice now.
+    fn open_rails(&self, scheduler: &RailScheduler, scenario: &Scenario) -> Vec<usize> {
         let settings = &self.settings;
         let takes = |rail: usize| {
             let (view, spec) = (scheduler.rail(RailId(rail as u32)).unwrap(), scenario.rails[rail]);
@@ -134,7 +149,13 @@ impl Checker {
             let room = view.slices < spec.window_slices && view.bytes + settings.slice_bytes <= window;
             matches!(view.state, RailState::Healthy | RailState::Suspect) && (view.slices == 0 || room)
         };
-        let open: Vec<usize> = (0..scenario.rails.len()).filter(|rail| takes(*rail)).collect();
+        (0..scenario.rails.len()).filter(|rail| takes(*rail)).collect()
+    }
+
+    /// Nothing is to be done now: whatever waits has no rail that takes it.
+    pub fn rests(&self, scheduler: &RailScheduler, scenario: &Scenario) {
+        let settings = &self.settings;
+        let open = self.open_rails(scheduler, scenario);
         if open.is_empty() {
             return;
         }

@@ -293,6 +293,7 @@ impl World {
         self.report.retries += u64::from(post.attempt > 0);
         let rail = post.rail.0 as usize;
         let view = self.scheduler.rail(post.rail).unwrap();
+        self.checker.rerouted(&post, &self.scheduler, &self.scenario);
         self.checker.posted(&post, view, &self.scenario.rails[rail]);
         assert!(self.posted.insert(post.slice.0, post).is_none(), "a slice is posted once at a time");
         for (number, id) in &self.ids {

@@ -24,6 +24,9 @@ use crate::{TransferError, TransferErrorKind};
 /// After a peer did not answer in time, calls fail at once for this long.
 const COOL_DOWN: Duration = Duration::from_secs(1);
 
+/// Longest description that is read, though strangers may send us less: a million buffers fit.
+const MAX_DESC: u64 = 128 << 20;
+
 /// An open segment. Clones name the same one; an engine gives out one per endpoint.
 #[derive(Clone)]
 pub struct SegmentHandle(pub(crate) Arc<Segment>);
@@ -273,7 +276,8 @@ impl Segment {
 
     fn ask(&self, settings: &EngineSettings, limits: &Limits<'_>) -> Result<Known, TransferError> {
         let place = self.locate()?;
-        let timing = Timing { connect: settings.connect_timeout, max_length: settings.handshake_max_length };
+        let max_length = settings.handshake_max_length.max(MAX_DESC);
+        let timing = Timing { connect: settings.connect_timeout, max_length };
         let now = limits.clock.now();
         // Half of what is left at most: the other peers of the batch are asked after this one.
         let patience = (settings.connect_timeout + settings.handshake_timeout).min(limits.deadline.since(now) / 2);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use common::*;
 use yb_env::{Clock, Rng};
 use yb_metadata::{Keys, Lease, MemoryStore, MetadataStore, RpcMeta};
-use yb_transfer::{Engine, EngineSettings, SegmentDesc, StartError, TransferErrorKind};
+use yb_transfer::{Access, Engine, EngineSettings, ForeignMemory, SegmentDesc, StartError, TransferErrorKind};
 
 fn store() -> Arc<dyn MetadataStore> {
     Arc::new(MemoryStore::new("memory", Clock::real()))
@@ -190,4 +190,94 @@ fn records_that_a_store_lost_are_written_again_and_a_lost_name_is_given_up() {
     assert!(stored(&store, "n").buffers.is_empty());
     second.shutdown();
     assert_eq!(store.get(&key).unwrap(), None);
+}
+
+/// How many buffers of `name` an engine knows without asking for more than its settings say.
+fn known(engine: &Engine, name: &str) -> Result<usize, TransferErrorKind> {
+    let segment = engine.open_segment(name).unwrap();
+    let regions = engine.remote_regions(&segment, false, engine.now() + PATIENCE);
+    regions.map(|regions| regions.len()).map_err(|error| error.kind())
+}
+
+#[test]
+fn what_is_known_of_a_peer_ages_as_the_settings_say() {
+    let store = store();
+    let clock = Clock::manual();
+    let reader = |name: &str, age: Option<Duration>| {
+        let settings = EngineSettings { metadata_max_age: age, ..settings() };
+        let builder = Engine::builder().settings(settings).metadata(Arc::clone(&store)).name(name);
+        builder.clock(clock.clone()).build().unwrap()
+    };
+    let never = reader("never", None);
+    let always = reader("always", Some(Duration::ZERO));
+    let ten = reader("ten", Some(Duration::from_secs(10)));
+    let owner = named(&store, "owner");
+    let see = || [&never, &always, &ten].map(|engine| known(engine, "owner").ok());
+    assert_eq!(see(), [Some(0); 3]);
+    let _memory = memory(&owner, 4096);
+    assert_eq!(see(), [Some(0), Some(1), Some(0)]);
+    clock.advance(Duration::from_secs(10));
+    assert_eq!(see(), [Some(0), Some(1), Some(1)]);
+    owner.shutdown();
+    clock.advance(Duration::from_secs(10));
+    assert_eq!(see(), [Some(0), None, Some(1)], "what is only old serves while nobody answers");
+}
+
+#[test]
+fn clusters_in_one_store_do_not_see_each_other() {
+    let store = store();
+    let build = |cluster: &str| {
+        let settings = EngineSettings { metadata_cluster: cluster.to_owned(), ..settings() };
+        Engine::builder().settings(settings).metadata(Arc::clone(&store)).name("n").build().unwrap()
+    };
+    let (a, b) = (build("a"), build("b/"));
+    let _memory = memory(&a, 4096);
+    let outside = named(&store, "outside");
+    assert_eq!((known(&a, "n"), known(&b, "n")), (Ok(1), Ok(0)));
+    assert_eq!(known(&outside, "n"), Err(TransferErrorKind::Unreachable));
+    assert!(store.get("mooncake/a/ram/n").unwrap().is_some() && store.get("mooncake/b/rpc_meta/n").unwrap().is_some());
+}
+
+#[test]
+fn segments_of_files_are_opened_at_the_path_for_our_name_only() {
+    let store = store();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("blob");
+    std::fs::write(&path, pattern(8192, 5)).unwrap();
+    let text = serde_json::json!({
+        "buffers": [{"file_path": "/dev/nvme0n1", "length": 8192, "local_path_map": {"reader": path}}],
+        "name": "nvmeof/seg0", "protocol": "nvmeof",
+    });
+    store.put("mooncake/nvmeof/seg0", text.to_string().as_bytes(), None).unwrap();
+    let reader = named(&store, "reader");
+    let segment = reader.open_segment("/nvmeof/seg0").unwrap();
+    let mut got = vec![0; 4096];
+    reader.transfer_sync(&[read(&segment, 4096, &mut got)], reader.now() + PATIENCE).into_result().unwrap();
+    assert!(got == pattern(8192, 5)[4096..]);
+    let other = named(&store, "other");
+    assert_eq!(other.open_segment("nvmeof/seg0").unwrap_err().kind(), TransferErrorKind::InvalidRequest);
+    assert_eq!(other.open_segment("nvmeof/seg1").unwrap_err().kind(), TransferErrorKind::Unreachable);
+}
+
+#[test]
+fn descriptions_of_any_size_pass_between_our_engines() {
+    const COUNT: u64 = 30_000;
+    let store = store();
+    let (reader, owner) = (named(&store, "reader"), named(&store, "owner"));
+    let bytes = vec![7_u8; 64 * COUNT as usize];
+    owner.publish_together(|| {
+        for at in 0..COUNT {
+            // SAFETY: `bytes` outlives the engine's use of it: the engine is shut down before the end.
+            let part = unsafe { ForeignMemory::new(bytes.as_ptr() as u64 + 64 * at, 32) };
+            owner.register_memory(part, Access::Remote).unwrap();
+        }
+    });
+    assert!(store.get(&Keys::default().segment("owner")).unwrap().unwrap().len() > 1 << 20);
+    assert_eq!(known(&reader, "owner"), Ok(COUNT as usize));
+    let segment = reader.open_segment("owner").unwrap();
+    let mut got = [0; 32];
+    let last = bytes.as_ptr() as u64 + 64 * (COUNT - 1);
+    reader.transfer_sync(&[read(&segment, last, &mut got)], reader.now() + PATIENCE).into_result().unwrap();
+    assert_eq!(got, [7; 32]);
+    owner.shutdown();
 }

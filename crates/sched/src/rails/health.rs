@@ -179,3 +179,102 @@ impl Rail {
         self.healthy_since = now;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SETTINGS: RailSettings = RailSettings {
+        slice_bytes: 64 << 10,
+        rest_divisor: 4,
+        max_attempts: 8,
+        penalties: [1, 5, 10],
+        suspect_penalty: 4,
+        suspect_errors: 3,
+        suspect_window: Duration::from_secs(5),
+        backoff_min: Duration::from_millis(10),
+        backoff_max: Duration::from_millis(100),
+        probe_timeout: Duration::from_secs(2),
+        slice_timeout: Duration::from_secs(4),
+        recall_after: Duration::from_millis(200),
+        patience: Duration::from_secs(5),
+        horizon: Duration::from_millis(5),
+        class_weights: [1; 8],
+    };
+
+    fn at(millis: u64) -> MonotonicTime {
+        MonotonicTime::from_millis(1_000_000 + millis)
+    }
+
+    fn rail() -> Rail {
+        Rail::new(RailSpec::new(1_000_000_000, 0), at(0))
+    }
+
+    #[test]
+    fn failures_that_follow_each_other_pause_a_rail_and_old_ones_are_forgotten() {
+        let mut rail = rail();
+        assert!(!rail.failed(at(0), &SETTINGS) && !rail.failed(at(1), &SETTINGS));
+        assert_eq!(rail.state, RailState::Suspect);
+        assert!(rail.failed(at(2), &SETTINGS), "the third");
+        let mut rail = self::rail();
+        for failure in 0..10 {
+            assert!(!rail.failed(at(failure * 5_001), &SETTINGS), "none is held against it for so long");
+        }
+        let mut rail = self::rail();
+        rail.failed(at(0), &SETTINGS);
+        rail.failed(at(1), &SETTINGS);
+        for _ in 0..FORGIVEN_AFTER {
+            assert_eq!(rail.state, RailState::Suspect);
+            rail.succeeded(at(2), 1);
+        }
+        assert_eq!(rail.state, RailState::Healthy);
+        assert!(!rail.failed(at(3), &SETTINGS), "it starts anew");
+    }
+
+    #[test]
+    fn pauses_double_up_to_a_limit_and_start_anew_after_a_long_time_of_health() {
+        let mut rail = rail();
+        let mut now = 0;
+        for expected in [10, 20, 40, 80, 100, 100] {
+            rail.pause(at(now), &SETTINGS);
+            assert_eq!(rail.due, at(now + expected));
+            now += expected;
+            rail.probe(at(now), &SETTINGS);
+            rail.heal(at(now));
+        }
+        now += 1_001;
+        rail.pause(at(now), &SETTINGS);
+        assert_eq!(rail.due, at(now + 10), "it was well for ten pauses");
+    }
+
+    #[test]
+    fn a_score_is_the_time_that_a_slice_takes_with_penalties() {
+        let settings = RailSettings { slice_bytes: 1_000_000, ..SETTINGS };
+        let mut rail = rail();
+        let millisecond = 1_000_000;
+        assert_eq!(rail.score(0, &settings), millisecond);
+        assert_eq!((rail.score(1, &settings), rail.score(2, &settings)), (5 * millisecond, 10 * millisecond));
+        assert_eq!(rail.score(RailSpec::UNREACHABLE, &settings), CLOSED);
+        rail.charge(2_000_000);
+        assert_eq!(rail.score(0, &settings), 3 * millisecond);
+        rail.failed(at(0), &settings);
+        assert_eq!(rail.score(0, &settings), 12 * millisecond, "suspect");
+        rail.charge(3_000_000);
+        assert_eq!(rail.score(0, &settings), CLOSED, "it has enough for five milliseconds");
+        rail.discharge(5_000_000);
+        rail.discharge(1);
+        rail.pause(at(0), &settings);
+        assert_eq!(rail.score(0, &settings), CLOSED);
+    }
+
+    #[test]
+    fn one_slice_alone_teaches_nothing_about_the_speed() {
+        let mut rail = rail();
+        for n in 0..100 {
+            rail.charge(64);
+            rail.discharge(64);
+            rail.succeeded(at(n * 10), 64);
+        }
+        assert_eq!(rail.view().bytes_per_second, 1_000_000_000);
+    }
+}

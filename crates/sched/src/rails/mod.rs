@@ -179,8 +179,10 @@ pub enum Fault {
 pub enum RailEvent {
     /// The port went down.
     Down,
-    /// The port came up, or a probe went well.
+    /// A probe went well.
     Up,
+    /// The port came up: whether bytes pass is to be found out soon.
+    PortUp,
     /// The connection broke, or a probe failed.
     Error,
 }

@@ -219,11 +219,12 @@ impl RailScheduler {
         let Some(rail) = self.rails.get_mut(index) else { return };
         match (event, rail.state) {
             (RailEvent::Up, RailState::Probing) => rail.heal(now),
-            (RailEvent::Up, RailState::Paused) => {
+            (RailEvent::Up | RailEvent::PortUp, RailState::Paused) => {
                 rail.due = rail.due.min(now + self.settings.backoff_min);
                 self.due = self.due.min(rail.due);
             }
-            (RailEvent::Up, RailState::Healthy | RailState::Suspect)
+            (RailEvent::Up | RailEvent::PortUp, RailState::Healthy | RailState::Suspect)
+            | (RailEvent::PortUp, RailState::Probing)
             | (RailEvent::Down | RailEvent::Error, RailState::Paused) => return,
             (RailEvent::Down | RailEvent::Error, _) => self.pause(now, index),
         }

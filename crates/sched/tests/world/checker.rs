@@ -1,6 +1,7 @@
 //! The rules, kept apart from what they judge.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use yb_sched::{
     Completion, End, Failure, Fault, Finished, Post, RailId, RailScheduler, RailSettings, RailSpec, RailState,
@@ -9,6 +10,9 @@ use yb_sched::{
 use yb_types::MonotonicTime;
 
 use super::Scenario;
+
+/// The world's drivers flush a recalled slice within this time.
+const FLUSHED_WITHIN: Duration = Duration::from_millis(6);
 
 /// What is known of a transfer's bytes: offset to length.
 struct Known {
@@ -20,7 +24,7 @@ struct Known {
     /// The rail that the range at an offset came back from.
     came_back_from: BTreeMap<u64, RailId>,
     was_posted: bool,
-    cancelled: bool,
+    cancelled: Option<MonotonicTime>,
     refused: bool,
 }
 
@@ -52,12 +56,12 @@ impl Checker {
         let (posted, done, failures, came_back_from) =
             (BTreeMap::new(), BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let known =
-            Known { spec, posted, done, failures, came_back_from, was_posted: false, cancelled: false, refused: false };
+            Known { spec, posted, done, failures, came_back_from, was_posted: false, cancelled: None, refused: false };
         assert!(self.open.insert(id.0, known).is_none());
     }
 
-    pub fn cancelled(&mut self, id: TransferId) {
-        self.open.get_mut(&id.0).unwrap().cancelled = true;
+    pub fn cancelled(&mut self, id: TransferId, now: MonotonicTime) {
+        self.open.get_mut(&id.0).unwrap().cancelled = Some(now);
     }
 
     pub fn is_unposted(&self, id: TransferId) -> bool {
@@ -81,7 +85,7 @@ impl Checker {
         assert!(post.len > 0 && post.offset + post.len <= known.spec.bytes, "seed {seed}: {post:?}");
         let inside = |border: &&u64| **border > post.offset && **border < post.offset + post.len;
         assert!(!known.spec.borders.iter().any(|b| inside(&b)), "seed {seed}: {post:?} reaches over a border");
-        assert!(!known.cancelled, "seed {seed}: a cancelled transfer is posted");
+        assert!(known.cancelled.is_none(), "seed {seed}: a cancelled transfer is posted");
         assert!(matches!(view.state, RailState::Healthy | RailState::Suspect), "seed {seed}: {view:?}");
         let longest = self.settings.slice_bytes + self.settings.slice_bytes / self.settings.rest_divisor;
         assert!(view.slices <= spec.window_slices.max(1), "seed {seed}: {view:?}");
@@ -129,7 +133,7 @@ impl Checker {
                 assert_eq!(next, known.spec.bytes, "seed {seed}");
             }
             End::TimedOut => assert!(known.spec.deadline.is_some_and(|deadline| deadline <= now), "seed {seed}"),
-            End::Cancelled => assert!(known.cancelled, "seed {seed}"),
+            End::Cancelled => assert!(known.cancelled.is_some(), "seed {seed}"),
             End::Failed(Failure::Refused) => assert!(known.refused, "seed {seed}"),
             End::Failed(Failure::TooManyAttempts(_)) => {
                 let worst = known.failures.values().max().copied().unwrap_or(0);
@@ -153,15 +157,19 @@ impl Checker {
     }
 
     /// Nothing is to be done now: whatever waits has no rail that takes it.
-    pub fn rests(&self, scheduler: &RailScheduler, scenario: &Scenario) {
-        let settings = &self.settings;
+    pub fn rests(&self, scheduler: &RailScheduler, scenario: &Scenario, now: MonotonicTime) {
+        for known in self.open.values() {
+            let given_up = [known.cancelled, known.spec.deadline].into_iter().flatten().min();
+            let late = |since: MonotonicTime| since + self.settings.recall_after + FLUSHED_WITHIN < now;
+            assert!(!given_up.is_some_and(late), "seed {}: given up and still under way", self.seed);
+        }
         let open = self.open_rails(scheduler, scenario);
         if open.is_empty() {
             return;
         }
         for (id, known) in &self.open {
-            let ends = known.cancelled || known.refused || known.spec.deadline.is_some();
-            let gave_up = known.failures.values().any(|failures| *failures > settings.max_attempts);
+            let ends = known.cancelled.is_some() || known.refused || known.spec.deadline.is_some();
+            let gave_up = known.failures.values().any(|failures| *failures > self.settings.max_attempts);
             if ends || gave_up || known.unposted() == 0 {
                 continue;
             }

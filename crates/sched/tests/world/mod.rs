@@ -213,7 +213,7 @@ impl World {
                 if let Some(id) = self.ids.get(&number).copied()
                     && self.scheduler.cancel(now, id)
                 {
-                    self.checker.cancelled(id);
+                    self.checker.cancelled(id, now);
                 }
             }
             Event::Break(rail) => {
@@ -226,7 +226,7 @@ impl World {
             Event::Mend(rail) => {
                 self.links[rail].broken = false;
                 self.links[rail].busy_until = self.now;
-                self.scheduler.rail_event(now, RailId(rail as u32), RailEvent::Up);
+                self.scheduler.rail_event(now, RailId(rail as u32), RailEvent::PortUp);
             }
             Event::SliceEnds(slice, how) => self.slice_ends(slice, how),
             Event::Flushed(slice) => self.end_slice(slice, Completion::Flushed),
@@ -285,7 +285,7 @@ impl World {
                 Effect::Finished(finished) => self.finished(finished),
             }
         }
-        self.checker.rests(&self.scheduler, &self.scenario);
+        self.checker.rests(&self.scheduler, &self.scenario, MonotonicTime(self.now));
     }
 
     fn post(&mut self, post: Post) {

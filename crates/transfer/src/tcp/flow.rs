@@ -315,7 +315,7 @@ pub(crate) fn drive(flows: &mut [Flow<'_>], settings: &EngineSettings, limits: &
                 None => flow.look_at_time(now, settings),
             }
         }
-        if over.is_none() {
+        if flows.iter().any(|flow| flow.end.is_none()) {
             wait(flows, settings, limits);
         }
     }

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "test code")]
 
 pub mod contract;
+pub mod proxy;
+pub mod wheel;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -35,6 +37,16 @@ pub fn memory(engine: &Engine, len: u64) -> Arc<MemorySegment> {
 
 pub fn open(from: &Engine, to: &Engine) -> SegmentHandle {
     from.open_segment(to.endpoint().unwrap()).unwrap()
+}
+
+/// What an engine says of itself on its handshake port.
+pub fn describe(endpoint: &str) -> serde_json::Value {
+    use std::io::{Read, Write};
+    let mut handshake = std::net::TcpStream::connect(endpoint).unwrap();
+    handshake.write_all(b"\x03\0\0\0\0\0\0\0\x01{}").unwrap();
+    let mut reply = Vec::new();
+    handshake.read_to_end(&mut reply).unwrap();
+    serde_json::from_slice(&reply[9..]).unwrap()
 }
 
 /// Bytes that differ at every place.

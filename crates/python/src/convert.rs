@@ -65,3 +65,16 @@ impl Unsigned {
         numbers.iter().map(|number| number.0)
     }
 }
+
+/// A number from 0 to 2^32 - 1: how many of something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Count(pub(crate) u32);
+
+impl<'py> FromPyObject<'_, 'py> for Count {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        let Unsigned(number) = object.extract()?;
+        u32::try_from(number).map(Count).map_err(|_| PyTypeError::new_err("expected an int from 0 to 2**32 - 1"))
+    }
+}

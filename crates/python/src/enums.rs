@@ -7,14 +7,31 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyType};
 
-/// Defines one such enum.
+/// Defines one such enum, of a module and with a kind of number; `ordered` ones compare by their numbers.
 macro_rules! named_numbers {
-    ($(#[$doc:meta])* $Enum:ident { $($MEMBER:ident = $value:literal),+ $(,)? }) => {
+    (
+        $(#[$doc:meta])* $module:literal $Number:ident;
+        $Enum:ident { $($MEMBER:ident = $value:literal),+ $(,)? }
+    ) => {
         $(#[$doc])*
-        #[pyclass(module = "mooncake.store", frozen, eq, hash, from_py_object)]
+        #[pyo3::pyclass(module = $module, frozen, eq, hash, from_py_object)]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub(crate) struct $Enum(pub(crate) u32);
+        pub(crate) struct $Enum(pub(crate) $Number);
 
+        named_numbers! { @methods $Number; $Enum { $($MEMBER = $value),+ } }
+    };
+    (
+        $(#[$doc:meta])* $module:literal $Number:ident ordered;
+        $Enum:ident { $($MEMBER:ident = $value:literal),+ $(,)? }
+    ) => {
+        $(#[$doc])*
+        #[pyo3::pyclass(module = $module, frozen, eq, ord, hash, from_py_object)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Hash)]
+        pub(crate) struct $Enum(pub(crate) $Number);
+
+        named_numbers! { @methods $Number; $Enum { $($MEMBER = $value),+ } }
+    };
+    (@methods $Number:ident; $Enum:ident { $($MEMBER:ident = $value:literal),+ }) => {
         impl $Enum {
             /// Name of the member; `???` for a number that has none.
             pub(crate) fn label(self) -> &'static str {
@@ -25,7 +42,8 @@ macro_rules! named_numbers {
             }
         }
 
-        #[pymethods]
+        #[pyo3::pymethods]
+        #[allow(non_upper_case_globals, reason = "the names are the peer's")]
         impl $Enum {
             $(
                 #[classattr]
@@ -33,8 +51,9 @@ macro_rules! named_numbers {
             )+
 
             #[new]
-            fn new(value: $crate::convert::Unsigned) -> PyResult<Self> {
-                u32::try_from(value.0)
+            fn new(value: &Bound<'_, PyAny>) -> PyResult<Self> {
+                value
+                    .extract()
                     .map($Enum)
                     .map_err(|_| PyTypeError::new_err(concat!(stringify!($Enum), "() needs a small int")))
             }
@@ -54,15 +73,15 @@ macro_rules! named_numbers {
 
             /// Number of the member.
             #[getter]
-            fn value(&self) -> u32 {
+            fn value(&self) -> $Number {
                 self.0
             }
 
-            fn __int__(&self) -> u32 {
+            fn __int__(&self) -> $Number {
                 self.0
             }
 
-            fn __index__(&self) -> u32 {
+            fn __index__(&self) -> $Number {
                 self.0
             }
 
@@ -74,7 +93,7 @@ macro_rules! named_numbers {
                 format!(concat!("<", stringify!($Enum), ".{}: {}>"), self.label(), self.0)
             }
 
-            fn __reduce__(&self, py: Python<'_>) -> (Py<PyType>, (u32,)) {
+            fn __reduce__(&self, py: Python<'_>) -> (Py<PyType>, ($Number,)) {
                 (py.get_type::<$Enum>().unbind(), (self.0,))
             }
         }
@@ -83,6 +102,7 @@ macro_rules! named_numbers {
 
 named_numbers! {
     /// What the bytes of an object are. The master keeps and shows it.
+    "mooncake.store" u32;
     ObjectDataType {
         UNKNOWN = 0,
         KVCACHE = 1,
@@ -99,6 +119,7 @@ named_numbers! {
 
 named_numbers! {
     /// Where a replica stands in its life.
+    "mooncake.store" u32;
     ReplicaStatus {
         UNDEFINED = 0,
         INITIALIZED = 1,
@@ -111,6 +132,7 @@ named_numbers! {
 
 named_numbers! {
     /// What a task does with a replica.
+    "mooncake.store" u32;
     TaskType {
         REPLICA_COPY = 0,
         REPLICA_MOVE = 1,
@@ -119,6 +141,7 @@ named_numbers! {
 
 named_numbers! {
     /// Where a task stands.
+    "mooncake.store" u32;
     TaskStatus {
         PENDING = 0,
         PROCESSING = 1,
@@ -129,9 +152,29 @@ named_numbers! {
 
 named_numbers! {
     /// What a put does to the soft pin of its object.
+    "mooncake.store" u32;
     SoftPinAction {
         PRESERVE = 0,
         ENABLE = 1,
         DISABLE = 2,
+    }
+}
+
+named_numbers! {
+    /// Which way bytes go: `Read` from the peer, `Write` to it.
+    "mooncake.engine" i32 ordered;
+    TransferOpcode {
+        Read = 0,
+        Write = 1,
+    }
+}
+
+named_numbers! {
+    /// What is known of a scattered transfer.
+    "mooncake.engine" i32;
+    ScatterTransferCompletionStatus {
+        COMPLETED = 0,
+        FAILED_DRAINED = -1,
+        COMPLETION_UNKNOWN = -2,
     }
 }

@@ -9,6 +9,7 @@
 
 mod convert;
 mod descriptors;
+mod engine;
 mod enums;
 mod handle;
 mod live;
@@ -23,12 +24,42 @@ mod store;
 mod _native {
     #[pymodule_export]
     use super::descriptors::{Descriptor, DiskDescriptor, MemoryDescriptor, ReplicaDescriptor};
+    use pyo3::prelude::*;
+
+    #[pymodule_export]
+    use super::engine::{
+        InnerTransferEngine, ReceivedData, ReceivedTensor, RpcInterface, ScatterTransferTicket, SharedSegment,
+        TransferEngine, TransferNotify, settle,
+    };
     #[pymodule_export]
     use super::enums::{ObjectDataType, ReplicaStatus, SoftPinAction, TaskStatus, TaskType};
+    #[pymodule_export]
+    use super::enums::{ScatterTransferCompletionStatus, TransferOpcode};
     #[pymodule_export]
     use super::handle::BufferHandle;
     #[pymodule_export]
     use super::replicate_config::ReplicateConfig;
     #[pymodule_export]
     use super::store::Store;
+
+    /// An interface whose client is ready to send.
+    #[pyfunction]
+    fn _rpc_client() -> RpcInterface {
+        super::engine::client()
+    }
+
+    /// An interface whose server is ready to be started.
+    #[pyfunction]
+    fn _rpc_server() -> RpcInterface {
+        super::engine::server()
+    }
+
+    /// Ends every engine and every server of the process.
+    #[pyfunction]
+    fn _close_engines(py: Python<'_>) {
+        py.detach(|| {
+            super::engine::stop_all();
+            super::engine::close_all();
+        });
+    }
 }

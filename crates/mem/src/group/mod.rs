@@ -77,7 +77,10 @@ fn invalid(text: impl Into<String>) -> GroupError {
 }
 
 fn memory(what: &str, errno: Errno) -> GroupError {
-    GroupError { kind: GroupErrorKind::Memory, text: format!("{what} failed: {}", std::io::Error::from(errno)) }
+    // The number behind the system's words is not among the peer's.
+    let words = std::io::Error::from(errno).to_string();
+    let words = words.split(" (os error").next().unwrap_or_default();
+    GroupError { kind: GroupErrorKind::Memory, text: format!("{what} failed: {words}") }
 }
 
 fn io(what: &str, error: &std::io::Error) -> GroupError {

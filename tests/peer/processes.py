@@ -114,10 +114,10 @@ class Process:
 
 
 class Driver(Process):
-    """A client process (`driver.py`) under one installation of `mooncake`."""
+    """A client process (`driver.py`, or another script of its kind) under one installation of `mooncake`."""
 
-    def __init__(self, name: str, installation, extra_env: dict[str, str] | None = None):
-        script = Path(__file__).with_name("driver.py")
+    def __init__(self, name: str, installation, extra_env: dict[str, str] | None = None, script: str = "driver.py"):
+        script = Path(__file__).with_name(script)
         env = installation.environment() | (extra_env or {})
         super().__init__(name, [str(installation.python), str(script)], env, pipe=True)
         self.pending = b""

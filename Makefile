@@ -41,6 +41,7 @@ gate: ## instructions per operation against the recorded ceilings (needs valgrin
 	scripts/instruction_gate.sh
 
 bench: build wheel ## the figures, side by side with Mooncake's wheel
+	$(CARGO) build --release --locked -p yb-sched --example rerouting
 	scripts/bench.sh
 
 wheel: ## the Python wheel, with the commands in it, into dist/

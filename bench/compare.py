@@ -1,10 +1,10 @@
 """The figures of this project, side by side with Mooncake's wheel in one run; prints a table and the machine.
 
-    python3 bench/compare.py [--only rpc,memory,python,tcp] [--rounds 3] [--seconds 2] [--json FILE] [--gate]
+    python3 bench/compare.py [--only rpc,memory,python,tcp,engine] [--rounds 3] [--seconds 2] [--json FILE] [--gate]
 
 Both masters get the same frames from the same load generator (`yuebing bench rpc`), pinned to one core with one worker,
 in turns; a figure is the median of its rounds. The Python figures come from `bench/python_store.py`, run by each
-package's own interpreter against a pool of its own kind. The wheel is `YB_PEER_VENVS/v0.3.13.post1`, or is installed
+package's own interpreter against a pool of its own kind. The figures of the Transfer Engine are in `bench/engine.py`. The wheel is `YB_PEER_VENVS/v0.3.13.post1`, or is installed
 below `target/peer`; our package is `YB_OURS_PYTHON`, else the wheel in `dist/` is installed below `target/peer/ours`.
 """
 
@@ -25,6 +25,7 @@ from pathlib import Path
 REPO = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPO / "tests" / "peer"))
 
+from engine import Programs, engine_rows  # noqa: E402
 from processes import Process, free_port, http_get, listens, wait_until  # noqa: E402
 from venvs import WORK, Installation, PeerMissing, peer  # noqa: E402
 
@@ -34,7 +35,7 @@ CORES = sorted(os.sched_getaffinity(0))
 SERVER_CORE, LOAD_CORE = CORES[-1], CORES[0]
 MIB = 1 << 20
 #: Sections of the run, in order.
-SECTIONS = ("rpc", "memory", "python", "tcp")
+SECTIONS = ("rpc", "memory", "python", "tcp", "engine")
 #: name, arguments of `yuebing bench rpc`, highest share of the wheel's CPU per operation.
 RPC_FIGURES = [
     ("CPU per GetReplicaList, 64 x 1", ["--operation", "get", "--connections", "64", "--outstanding", "1"], 1 / 2),
@@ -67,6 +68,14 @@ def binary() -> Path:
     place = Path(os.environ.get("YB_BINARY", REPO / "target" / "release" / "yuebing"))
     if not place.exists():
         sys.exit(f"{place} is not there: cargo build --release -p yb-cli")
+    return place
+
+
+def rerouting() -> Path:
+    """The simulation of rails, built beside the program."""
+    place = binary().parent / "examples" / "rerouting"
+    if not place.exists():
+        sys.exit(f"{place} is not there: cargo build --release -p yb-sched --example rerouting")
     return place
 
 
@@ -304,6 +313,9 @@ def run(options: argparse.Namespace) -> list[Row]:
         rows += rpc_rows(wheel, options.rounds, options.seconds)
     if "memory" in only:
         rows += memory_rows(wheel)
+    if "engine" in only:
+        programs = Programs(binary(), wheel and wheel.program("transfer_engine_bench"), wheel.env if wheel else {})
+        rows += engine_rows(programs, rerouting(), options.rounds, options.seconds, Row, progress)
     if not {"python", "tcp"} & set(only):
         return rows
     pythons = {OURS: our_python(), WHEEL: wheel.python if wheel else None}

@@ -45,3 +45,8 @@ def mooncake_http_metadata_server() -> NoReturn:
 def transfer_engine_topology_dump() -> NoReturn:
     """The command `transfer_engine_topology_dump`."""
     _become("transfer_engine_topology_dump")
+
+
+def transfer_engine_bench() -> NoReturn:
+    """The command `transfer_engine_bench`."""
+    _become("transfer_engine_bench")

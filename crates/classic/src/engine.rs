@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
+use yb_transfer::rdma::{RdmaMode, RdmaSettings};
 use yb_transfer::{AddressError, Engine, EngineSettings, Notification, RemoteRegion, SegmentHandle};
 use yb_types::MonotonicTime;
 
@@ -94,7 +95,7 @@ impl ClassicEngine {
 
     /// RDMA devices in use.
     pub fn contexts(&self) -> usize {
-        0
+        self.0.engine.rdma_devices().iter().filter(|device| device.gid.is_ok()).count()
     }
 
     /// Whether peers on other hosts are reached over TCP only.
@@ -287,11 +288,6 @@ fn no_rdma() -> ClassicError {
 }
 
 fn build(options: &ClassicOptions) -> Result<Engine, ClassicError> {
-    let environment = &options.environment;
-    let protocol = if environment.force_tcp { Protocol::Tcp } else { options.protocol };
-    if protocol == Protocol::Rdma {
-        return Err(no_rdma());
-    }
     let store = yb_metadata::connect(&options.metadata).map_err(|e| ClassicError::new(StatusCode::Metadata, e))?;
     let builder = Engine::builder().settings(settings(options, store.is_some())?);
     let builder = match store {
@@ -305,6 +301,7 @@ fn settings(options: &ClassicOptions, store: bool) -> Result<EngineSettings, Cla
     let mut settings = EngineSettings::from_env(|name| std::env::var(name).ok());
     settings.shm &= options.same_host;
     settings.in_process = options.same_host;
+    settings.rdma = rdma(options);
     if options.local_server_name.is_empty() {
         return Err(ClassicError::new(StatusCode::InvalidArgument, "the server name is empty"));
     }
@@ -319,4 +316,20 @@ fn settings(options: &ClassicOptions, store: bool) -> Result<EngineSettings, Cla
         listen.set_ip(host);
     }
     Ok(settings)
+}
+
+fn rdma(options: &ClassicOptions) -> RdmaSettings {
+    let mode = match options.protocol {
+        _ if options.environment.force_tcp => RdmaMode::Off,
+        Protocol::Tcp => RdmaMode::Off,
+        Protocol::Auto if !options.auto_discover => RdmaMode::Off,
+        Protocol::Auto => RdmaMode::Auto,
+        Protocol::Rdma => RdmaMode::Required,
+    };
+    let mut settings = RdmaSettings::from_env(|name| std::env::var(name).ok());
+    settings.mode = mode;
+    if !options.filters.is_empty() {
+        settings.devices = options.filters.clone();
+    }
+    settings
 }

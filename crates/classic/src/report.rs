@@ -51,11 +51,18 @@ impl ClassicEngine {
 
     /// The devices of this host and which memory they serve: JSON for programs, or text for people.
     pub fn show_links(&self, json: bool) -> String {
-        let report = report(&self.0.filters);
+        let mut report = report(&self.0.filters);
+        for device in self.0.engine.rdma_devices() {
+            let known = report.nics.iter_mut().find(|nic| nic.device == device.name);
+            if let (Some(nic), Ok(gid)) = (known, device.gid) {
+                (nic.gid, nic.gid_index, nic.source) = (gid.text, i32::from(gid.index), "rdma_transport");
+            }
+        }
         if json { report.to_json() } else { report.to_text() }
     }
 
-    /// Load of each RDMA device in use.
+    /// Load of each RDMA device in use. As with the peer's classic engine there is none: the engine keeps no account of
+    /// single devices that would mean something to others.
     pub fn nic_loads(&self) -> Vec<NicLoad> {
         Vec::new()
     }

@@ -139,6 +139,7 @@ impl From<StartError> for ClassicError {
         let code = match &error {
             StartError::Listen { .. } => StatusCode::Socket,
             StartError::NoAdvertisedHost(_) => StatusCode::InvalidArgument,
+            StartError::Rdma { .. } => StatusCode::DeviceNotFound,
             StartError::Metadata { .. } | StartError::NameTaken { .. } => StatusCode::Metadata,
             _ => StatusCode::Context,
         };

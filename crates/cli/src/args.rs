@@ -404,6 +404,10 @@ pub enum BenchCommand {
     Memcpy(BenchMemcpyArgs),
     /// The Transfer Engine between two processes: every transport, block, batch and number of threads
     Transfer(BenchTransferArgs),
+    /// One TCP connection on loopback without an engine: the limit of transfers over one connection
+    RawTcp(BenchRawTcpArgs),
+    /// The engine itself: what submitting and polling cost when next to no bytes move
+    Submit(BenchSubmitArgs),
 }
 
 /// `bench rpc`
@@ -492,6 +496,31 @@ pub struct BenchMemcpyArgs {
     #[arg(long, default_value_t = 1)]
     pub buffers: u64,
     /// How long each kind of copy runs
+    #[arg(long, default_value_t = 1.0)]
+    pub seconds: f64,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `bench raw-tcp`
+#[derive(Debug, Args)]
+pub struct BenchRawTcpArgs {
+    /// Bytes of the buffer on each side, sent over and over
+    #[arg(long, default_value = "16MiB")]
+    pub memory: Size,
+    /// How long each write size is measured
+    #[arg(long, default_value_t = 0.5)]
+    pub seconds: f64,
+    /// Print the fastest write size as one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `bench submit`
+#[derive(Debug, Args)]
+pub struct BenchSubmitArgs {
+    /// How long to measure
     #[arg(long, default_value_t = 1.0)]
     pub seconds: f64,
     /// Print one JSON object

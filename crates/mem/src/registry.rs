@@ -29,6 +29,13 @@ impl ForeignMemory {
         ForeignMemory { address, len, device: None, on_device: false }
     }
 
+    /// Memory of this process that is never given back to the system: for programs that serve it until they end.
+    pub fn leaked(len: usize) -> Self {
+        // Written, so that every page is there. Nobody has a reference to it from here on.
+        let first = Box::leak(vec![1_u8; len].into_boxed_slice()).as_mut_ptr();
+        ForeignMemory { address: first as u64, len: len as u64, device: None, on_device: false }
+    }
+
     /// A part of a mapped memory device, which stays mapped for as long as this value, and what is made of it, lives.
     ///
     /// # Errors

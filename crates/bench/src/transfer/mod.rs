@@ -7,6 +7,7 @@ pub mod costs;
 pub mod load;
 pub mod plot;
 pub mod raw;
+pub mod submit;
 pub mod sweep;
 pub mod target;
 

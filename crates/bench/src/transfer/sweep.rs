@@ -5,7 +5,8 @@ use std::io;
 use std::time::Duration;
 
 use serde::Serialize;
-use yb_transfer::{Engine, EngineSettings, Opcode, TransferStats};
+use yb_transfer::rdma::{RdmaMode, RdmaSettings};
+use yb_transfer::{Engine, EngineSettings, Opcode, TransferStats, TransportKind};
 
 use crate::memcpy::{self, MemcpyError};
 use crate::process::ServerProcess;
@@ -20,19 +21,40 @@ pub enum Route {
     Local,
     /// Memory of another process, mapped.
     Shm,
+    /// Memory of another process that cannot be mapped, copied by the kernel.
+    ProcessVm,
+    /// An RDMA device.
+    Rdma,
+    /// A file.
+    File,
     /// A socket.
     Tcp,
 }
 
 impl Route {
-    /// Every route, cheapest first.
-    pub const ALL: [Route; 3] = [Route::Local, Route::Shm, Route::Tcp];
+    /// Every route, in the order in which engines prefer them.
+    pub const ALL: [Route; 6] = [Route::Local, Route::Shm, Route::ProcessVm, Route::Rdma, Route::File, Route::Tcp];
+
+    /// The transport that moves the bytes.
+    pub fn kind(self) -> TransportKind {
+        match self {
+            Route::Local => TransportKind::Local,
+            Route::Shm => TransportKind::Shm,
+            Route::ProcessVm => TransportKind::ProcessVm,
+            Route::Rdma => TransportKind::Rdma,
+            Route::File => TransportKind::File,
+            Route::Tcp => TransportKind::Tcp,
+        }
+    }
 
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Route::Local => "local",
             Route::Shm => "shm",
+            Route::ProcessVm => "process_vm",
+            Route::Rdma => "rdma",
+            Route::File => "file",
             Route::Tcp => "tcp",
         }
     }
@@ -42,30 +64,34 @@ impl Route {
         Route::ALL.into_iter().find(|route| route.name() == name)
     }
 
-    /// Settings of both engines, with which nothing but this route is taken.
+    /// Settings of both engines, with which this route is the one taken, where it can be.
     pub fn settings(self) -> EngineSettings {
-        let listen = Some(std::net::SocketAddr::from(([127, 0, 0, 1], 0)));
-        EngineSettings {
-            listen,
-            shm: self == Route::Shm,
+        let mut settings = EngineSettings {
+            listen: Some(std::net::SocketAddr::from(([127, 0, 0, 1], 0))),
+            shm: matches!(self, Route::Shm | Route::ProcessVm),
             in_process: self == Route::Local,
             ..EngineSettings::default()
+        };
+        if self == Route::Rdma {
+            let from_env = RdmaSettings::from_env(|name| std::env::var(name).ok());
+            settings.rdma = RdmaSettings { mode: RdmaMode::Required, ..from_env };
         }
+        settings
     }
 
     /// Bytes that an engine has moved on this route.
     pub fn bytes(self, stats: &TransferStats) -> u64 {
-        let moved = match self {
-            Route::Local => stats.local,
-            Route::Shm => stats.shm,
-            Route::Tcp => stats.tcp,
-        };
+        let moved = stats.of(self.kind());
         moved.read_bytes + moved.written_bytes
     }
 
-    /// What bounds it on this machine.
-    pub fn limit(self) -> Limit {
-        if self == Route::Tcp { Limit::RawTcp } else { Limit::Memcpy }
+    /// What bounds it on this machine, where that can be measured.
+    pub fn limit(self) -> Option<Limit> {
+        match self {
+            Route::Local | Route::Shm | Route::ProcessVm => Some(Limit::Memcpy),
+            Route::Tcp => Some(Limit::RawTcp),
+            Route::Rdma | Route::File => None,
+        }
     }
 }
 
@@ -175,10 +201,10 @@ pub struct Line {
     pub case: Case,
     /// What came of it.
     pub report: TransferReport,
-    /// What bounds it.
-    pub limit: Limit,
+    /// What bounds it, where that can be measured.
+    pub limit: Option<Limit>,
     /// 10^9 bytes a second that the limit allows one thread.
-    pub limit_gb_per_second: f64,
+    pub limit_gb_per_second: Option<f64>,
 }
 
 /// Why a case could not be measured.
@@ -212,11 +238,12 @@ impl Limits {
     ///
     /// # Errors
     /// When it cannot be measured.
-    pub fn of(&mut self, case: &Case, duration: Duration) -> Result<f64, SweepError> {
-        let (limit, working_set) = (case.route.limit(), case.working_set().unwrap_or(case.block_bytes));
+    pub fn of(&mut self, case: &Case, duration: Duration) -> Result<Option<f64>, SweepError> {
+        let Some(limit) = case.route.limit() else { return Ok(None) };
+        let working_set = case.working_set().unwrap_or(case.block_bytes);
         let block = if limit == Limit::Memcpy { case.block_bytes } else { 0 };
         if let Some(known) = self.known.get(&(limit, block, working_set)) {
-            return Ok(*known);
+            return Ok(Some(*known));
         }
         let rate = match limit {
             Limit::Memcpy => memcpy::measure(case.block_bytes, working_set / case.block_bytes, duration)?.gb_per_second,
@@ -227,7 +254,7 @@ impl Limits {
             }
         };
         self.known.insert((limit, block, working_set), rate);
-        Ok(rate)
+        Ok(Some(rate))
     }
 }
 
@@ -298,7 +325,7 @@ mod tests {
             let peer = Peer { endpoint: target.endpoint().to_owned(), address: target.address(), process: None };
             let case = Case { route, operation: Opcode::Write, block_bytes: 4096, batch: 4, threads: 1 };
             let line = measure(&engine, &peer, case, &sweep(), &mut Limits::default()).unwrap();
-            assert!(line.report.batches > 0 && line.limit_gb_per_second > 0.0, "{line:?}");
+            assert!(line.report.batches > 0 && line.limit_gb_per_second > Some(0.0), "{line:?}");
         }
     }
 

@@ -2,13 +2,17 @@
 
 use std::sync::Arc;
 
-use yb_transfer::{Access, Engine, EngineSettings, MapError, MemorySegment, SegmentOptions, StartError};
+use yb_transfer::{
+    Access, Engine, EngineSettings, ForeignMemory, MapError, MemorySegment, RegistryError, SegmentOptions, StartError,
+};
 
 /// An engine that serves a buffer until it is dropped.
 #[derive(Debug)]
 pub struct Target {
     engine: Engine,
-    memory: Arc<MemorySegment>,
+    address: u64,
+    /// Kept for as long as it is served; memory that peers cannot map is never given back.
+    _memory: Option<Arc<MemorySegment>>,
 }
 
 /// Why a target or an initiator could not be set up.
@@ -20,6 +24,9 @@ pub enum SetUpError {
     /// No memory.
     #[error(transparent)]
     Map(#[from] MapError),
+    /// The memory could not be registered.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
 }
 
 impl Target {
@@ -30,7 +37,20 @@ impl Target {
     pub fn start(settings: EngineSettings, buffer_bytes: u64) -> Result<Self, SetUpError> {
         let engine = Engine::builder().settings(settings).build()?;
         let memory = engine.allocate(buffer_bytes, populated(), Access::Remote)?;
-        Ok(Target { engine, memory })
+        Ok(Target { engine, address: memory.address(), _memory: Some(memory) })
+    }
+
+    /// As [`Target::start`], with memory that peers cannot map, as an application's own allocation is. It stays with the
+    /// process for ever.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn start_unmappable(settings: EngineSettings, buffer_bytes: u64) -> Result<Self, SetUpError> {
+        let engine = Engine::builder().settings(settings).build()?;
+        let memory = ForeignMemory::leaked(buffer_bytes as usize);
+        let address = memory.address();
+        engine.register_memory(memory, Access::Remote)?;
+        Ok(Target { engine, address, _memory: None })
     }
 
     /// The engine.
@@ -45,7 +65,7 @@ impl Target {
 
     /// First address of the buffer in this process.
     pub fn address(&self) -> u64 {
-        self.memory.address()
+        self.address
     }
 }
 

@@ -9,9 +9,11 @@ use yb_bench::memcpy::{self, MemcpyReport};
 use yb_bench::process::ServerProcess;
 use yb_bench::rpc::{self, BenchError, Operation, RpcBench};
 use yb_bench::store::{self, StoreLoad, StoreLoadError, StoreReport};
+use yb_bench::transfer::raw;
+use yb_bench::transfer::submit::{self, POLLED};
 use yb_env::spawn_thread;
 
-use crate::args::{BenchCommand, BenchMemcpyArgs, BenchRpcArgs, BenchStoreArgs};
+use crate::args::{BenchCommand, BenchMemcpyArgs, BenchRawTcpArgs, BenchRpcArgs, BenchStoreArgs, BenchSubmitArgs};
 use crate::commands::bench_transfer;
 use crate::connect::failure;
 use crate::failure::{Exit, Failure, Outcome};
@@ -26,6 +28,8 @@ pub fn run(command: &BenchCommand) -> Outcome {
         BenchCommand::Store(args) => run_store(args),
         BenchCommand::Memcpy(args) => run_memcpy(args),
         BenchCommand::Transfer(args) => bench_transfer::run(args),
+        BenchCommand::RawTcp(args) => run_raw_tcp(args),
+        BenchCommand::Submit(args) => run_submit(args),
     }
 }
 
@@ -146,4 +150,38 @@ fn memcpy_text(report: &MemcpyReport) -> String {
         ("memcpy", format!("{:.2} GB/s", report.gb_per_second)),
         ("around the caches", format!("{:.2} GB/s", report.streaming_gb_per_second)),
     ])
+}
+
+fn run_submit(args: &BenchSubmitArgs) -> Outcome {
+    let duration = Duration::from_secs_f64(args.seconds.clamp(0.001, 600.0));
+    let report = submit::measure(duration).map_err(|e| Failure::failed(e.to_string()))?;
+    if args.json {
+        return output::json(&report);
+    }
+    let mut rows = vec![
+        ("submit and complete, 64 B", format!("{:.0} ns", report.submit_complete_ns)),
+        ("the same with a batch of its own", format!("{:.0} ns", report.batch_ns)),
+    ];
+    let polls = report.poll_task_ns.iter().zip(&report.poll_batch_ns).zip(POLLED);
+    let texts: Vec<String> = POLLED.iter().map(|tasks| format!("a poll, batch of {tasks} tasks")).collect();
+    rows.extend(polls.zip(&texts).map(|(((task, batch), _), text)| {
+        (text.as_str(), format!("{task:.0} ns of a task, {batch:.0} ns of the batch"))
+    }));
+    output::line(output::pairs(&rows))
+}
+
+fn run_raw_tcp(args: &BenchRawTcpArgs) -> Outcome {
+    let least = raw::WRITE_SIZES.first().copied().unwrap_or(1);
+    let memory = usize::try_from(args.memory.0).map_err(|_| Failure::usage("--memory is too large"))?.max(least);
+    let duration = Duration::from_secs_f64(args.seconds.clamp(0.001, 600.0));
+    let rates = raw::measure(memory, duration).map_err(|e| Failure::failed(format!("one raw connection: {e}")))?;
+    if args.json {
+        return rates.first().map_or(Ok(()), output::json);
+    }
+    let mut table = output::table(&["write size", "GB/s", "CPU s/GB"], 0);
+    for rate in &rates {
+        let (speed, cpu) = (format!("{:.3}", rate.gb_per_second), format!("{:.3}", rate.cpu_seconds_per_gb));
+        table.add_row([bytes(rate.write_bytes), speed, cpu]);
+    }
+    output::line(table.trim_fmt())
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::{Deserialize, Serialize};
+use tempfile::NamedTempFile;
 use yb_bench::process::ServerProcess;
 use yb_bench::transfer::plot;
 use yb_bench::transfer::sweep::{self, Limit, Limits, Line, Peer, Route, Sweep, SweepError, operation_name};
@@ -43,7 +44,8 @@ struct Ready {
 }
 
 fn serve(route: Route, memory: u64) -> Outcome {
-    let target = Target::start(route.settings(), memory).map_err(|e| Failure::failed(e.to_string()))?;
+    let start = if route == Route::ProcessVm { Target::start_unmappable } else { Target::start };
+    let target = start(route.settings(), memory).map_err(|e| Failure::failed(e.to_string()))?;
     output::json(&Ready { endpoint: target.endpoint().to_owned(), address: target.address() })?;
     let mut rest = Vec::new();
     // An error means that nobody is at the other end any more, too.
@@ -51,9 +53,10 @@ fn serve(route: Route, memory: u64) -> Outcome {
     Ok(())
 }
 
-/// The side that takes no part: in this process, or in another one.
+/// The side that takes no part: in this process, a file, or in another process.
 enum Served {
     Here(Target),
+    File(NamedTempFile),
     There { child: Child, stdin: Option<ChildStdin>, ready: Ready },
 }
 
@@ -64,6 +67,11 @@ impl Served {
             return target.map(Served::Here).map_err(|e| Failure::failed(e.to_string()));
         }
         let failed = |e: std::io::Error| Failure::failed(format!("cannot start the target: {e}"));
+        if route == Route::File {
+            let file = NamedTempFile::new().map_err(failed)?;
+            file.as_file().set_len(memory).map_err(failed)?;
+            return Ok(Served::File(file));
+        }
         let mut child = Command::new(std::env::current_exe().map_err(failed)?)
             .args(["bench", "transfer", "--serve", route.name(), "--memory", &memory.to_string()])
             .stdin(Stdio::piped())
@@ -88,6 +96,9 @@ impl Served {
         match self {
             Served::Here(target) => {
                 Peer { endpoint: target.endpoint().to_owned(), address: target.address(), process: None }
+            }
+            Served::File(file) => {
+                Peer { endpoint: format!("file://{}", file.path().display()), address: 0, process: None }
             }
             Served::There { child, ready, .. } => Peer {
                 endpoint: ready.endpoint.clone(),
@@ -174,8 +185,9 @@ fn run_route(
     if cases.is_empty() || signals.received() {
         return Ok(());
     }
-    let served = Served::start(route, sweep.buffer_bytes).map_err(|failure| failure.to_string())?;
+    // The engine first: it says in words what this machine lacks.
     let engine = Engine::builder().settings(route.settings()).build().map_err(|error| error.to_string())?;
+    let served = Served::start(route, sweep.buffer_bytes).map_err(|failure| failure.to_string())?;
     let (peer, mut limits) = (served.peer(), Limits::default());
     for case in cases {
         if signals.received() {
@@ -201,6 +213,10 @@ fn bar(cases: u64) -> ProgressBar {
     bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
+fn share(rate: f64, limit: f64) -> String {
+    format!("{:.0} %", 100.0 * rate / limit)
+}
+
 fn table(lines: &[Line], missing: &[(Route, String)]) -> String {
     let header =
         ["transport", "op", "block", "batch", "threads", "GB/s", "of limit", "p50", "p99", "CPU s/GB", "failed"];
@@ -213,7 +229,7 @@ fn table(lines: &[Line], missing: &[(Route, String)]) -> String {
             case.batch.to_string(),
             case.threads.to_string(),
             format!("{:.3}", report.gb_per_second),
-            format!("{:.0} %", 100.0 * report.gb_per_second / limit_gb_per_second),
+            limit_gb_per_second.map_or_else(|| "-".to_owned(), |limit| share(report.gb_per_second, limit)),
             micros(report.latency.p50_us),
             micros(report.latency.p99_us),
             format!("{:.3}", report.cpu_seconds_per_gb),
@@ -222,7 +238,7 @@ fn table(lines: &[Line], missing: &[(Route, String)]) -> String {
     }
     let mut text = table.trim_fmt();
     for (name, limit) in [("one memcpy", Limit::Memcpy), ("one raw connection", Limit::RawTcp)] {
-        let rates = || lines.iter().filter(|line| line.limit == limit).map(|line| line.limit_gb_per_second);
+        let rates = || lines.iter().filter(|line| line.limit == Some(limit)).filter_map(|l| l.limit_gb_per_second);
         if rates().next().is_some() {
             let (least, most) = (rates().fold(f64::MAX, f64::min), rates().fold(0.0, f64::max));
             text.push_str(&format!("\nlimit, {name}: {least:.2} to {most:.2} GB/s for these sizes"));

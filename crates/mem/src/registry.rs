@@ -460,7 +460,7 @@ impl Registry {
         let foreign = open.filter(|region| {
             let location = &region.info.location;
             let ordinary = location.is_unknown() || location.as_str().starts_with("cpu");
-            ordinary && matches!(region.backing, Backing::Foreign(None))
+            ordinary && !region.info.on_device && matches!(region.backing, Backing::Foreign(None))
         });
         foreign.map(|region| (region.info.address, region.info.len)).collect()
     }

@@ -9,6 +9,7 @@ use yb_metadata::MetadataStore;
 use yb_types::ClientId;
 
 use crate::cxl::{CxlSettings, CxlTransport};
+use crate::device::{Gpus, IpcTransport};
 use crate::engine::{Engine, Shared};
 use crate::file::FileTransport;
 use crate::local::LocalTransport;
@@ -97,38 +98,52 @@ impl EngineBuilder {
         let sockets = self.settings.listen.map(|listen| Sockets::bind(listen, &self.settings)).transpose()?;
         let serving = sockets.as_ref().map(|sockets| sockets.serving(self.settings.shm)).transpose()?;
         let counters = Arc::new(EngineCounters::default());
-        let device = self.settings.cxl.as_ref().map(open_device).transpose()?;
-        let mut transports = transports(&self.settings, &counters, device.clone());
+        let hardware = Hardware::open(&self.settings)?;
+        let mut transports = transports(&self.settings, &counters, &hardware);
         let naming = Naming::new(self.store, self.name, serving.as_ref(), &self.settings, &self.clock)?;
         let server = serving.as_ref().map(|_| &naming.name);
         let rdma = RdmaTransport::start(&self.settings, &self.clock, server);
         if let Some(rdma) = rdma.map_err(|reason| StartError::Rdma { reason })? {
             transports.push(Box::new(rdma));
         }
-        let paths = Paths::new(transports, Arc::clone(&counters));
-        Engine::start(Shared::new(self.settings, self.clock, counters, paths, serving, device, naming), sockets)
+        let paths = Paths::new(transports, Arc::clone(&counters)).with_gpus(Arc::clone(&hardware.gpus));
+        Engine::start(Shared::new(self.settings, self.clock, counters, paths, serving, hardware, naming), sockets)
     }
 }
 
-/// Maps the memory device that the settings name.
-fn open_device(cxl: &CxlSettings) -> Result<Arc<MemoryDevice>, StartError> {
-    let opened = MemoryDevice::open(&cxl.path, cxl.size, cxl.coherence);
-    opened.map(Arc::new).map_err(|source| StartError::Device { path: cxl.path.clone(), source })
+/// What an engine has beside memory of the host.
+pub(crate) struct Hardware {
+    /// The memory device that is shared with others.
+    pub(crate) device: Option<Arc<MemoryDevice>>,
+    pub(crate) gpus: Arc<Gpus>,
+}
+
+impl Hardware {
+    /// Maps the memory device that the settings name; looks for GPUs only when they are needed.
+    fn open(settings: &EngineSettings) -> Result<Self, StartError> {
+        let open = |cxl: &CxlSettings| {
+            let opened = MemoryDevice::open(&cxl.path, cxl.size, cxl.coherence);
+            opened.map(Arc::new).map_err(|source| StartError::Device { path: cxl.path.clone(), source })
+        };
+        let device = settings.cxl.as_ref().map(open).transpose()?;
+        Ok(Hardware { device, gpus: Arc::new(Gpus::new(settings.cuda_library.clone())) })
+    }
 }
 
 /// The transports that the settings and the machine allow, in any order.
 fn transports(
     settings: &EngineSettings,
     counters: &Arc<EngineCounters>,
-    device: Option<Arc<MemoryDevice>>,
+    hardware: &Hardware,
 ) -> Vec<Box<dyn Transport>> {
     let mut list: Vec<Box<dyn Transport>> = vec![
-        Box::new(LocalTransport { device: device.clone() }),
+        Box::new(LocalTransport { device: hardware.device.clone(), gpus: Arc::clone(&hardware.gpus) }),
         Box::new(FileTransport::new(settings.file, Arc::clone(counters))),
         Box::new(TcpTransport::new(settings.clone())),
     ];
-    if let Some(device) = device {
-        list.push(Box::new(CxlTransport::new(device, settings)));
+    list.push(Box::new(IpcTransport::new(Arc::clone(&hardware.gpus), settings)));
+    if let Some(device) = &hardware.device {
+        list.push(Box::new(CxlTransport::new(Arc::clone(device), settings)));
     }
     if settings.shm {
         let neighbours = Arc::new(Neighbours::new(settings.clone(), Arc::clone(counters)));

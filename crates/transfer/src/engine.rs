@@ -17,6 +17,7 @@ use yb_types::{ClientId, MonotonicTime};
 
 use crate::batch::queue::WorkQueue;
 use crate::batch::table::BatchTable;
+use crate::builder::Hardware;
 use crate::control::ControlThread;
 use crate::cxl;
 use crate::file::{self, FileSet};
@@ -53,8 +54,7 @@ pub(crate) struct Shared {
     pub(crate) counters: Arc<EngineCounters>,
     segments: RwLock<BTreeMap<Arc<str>, SegmentHandle>>,
     pub(crate) paths: Paths,
-    /// The memory device that is shared with others.
-    device: Option<Arc<MemoryDevice>>,
+    pub(crate) hardware: Hardware,
     pub(crate) naming: Naming,
     pub(crate) batches: BatchTable,
     pub(crate) queue: WorkQueue,
@@ -225,7 +225,7 @@ impl Engine {
         shared.publish(&shared.registry.prepare_segment(segment, access, location)?)
     }
 
-    /// Registers memory of somebody else. Peers cannot map it.
+    /// Registers memory of somebody else, also on a GPU, which is found out. Peers cannot map it.
     ///
     /// # Errors
     /// [`RegistryError::NotARange`], [`RegistryError::Overlap`], [`RegistryError::Refused`].
@@ -244,6 +244,7 @@ impl Engine {
         location: Location,
     ) -> Result<(), RegistryError> {
         let shared = &self.0.shared;
+        let (memory, location) = shared.hardware.gpus.mark(memory, location)?;
         shared.publish(&shared.registry.prepare_foreign(memory, access, location)?)
     }
 
@@ -267,7 +268,7 @@ impl Engine {
 
     /// The mapped memory device of the settings. Parts of it are registered as [`ForeignMemory::of_device`].
     pub fn memory_device(&self) -> Option<&Arc<MemoryDevice>> {
-        self.0.shared.device.as_ref()
+        self.0.shared.hardware.device.as_ref()
     }
 
     /// Every registered region.
@@ -405,7 +406,7 @@ impl Shared {
         counters: Arc<EngineCounters>,
         paths: Paths,
         serving: Option<Serving>,
-        device: Option<Arc<MemoryDevice>>,
+        hardware: Hardware,
         naming: Naming,
     ) -> Self {
         let queue = WorkQueue::new(settings.class_weights);
@@ -417,7 +418,7 @@ impl Shared {
             counters,
             segments: RwLock::new(BTreeMap::new()),
             paths,
-            device,
+            hardware,
             naming,
             batches: BatchTable::default(),
             queue,
@@ -501,7 +502,7 @@ impl Shared {
         if let Some(open) = self.segments.read().get(endpoint) {
             return Ok(open.clone());
         }
-        if !(endpoint.starts_with(cxl::SCHEME) && self.device.is_some()) {
+        if !(endpoint.starts_with(cxl::SCHEME) && self.hardware.device.is_some()) {
             self.naming.directory.check(endpoint)?;
         }
         let found = || IN_PROCESS.lock().get(&self.naming.directory.scoped(endpoint)).cloned();

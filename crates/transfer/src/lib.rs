@@ -16,6 +16,7 @@ mod batch;
 mod builder;
 mod control;
 mod cxl;
+mod device;
 mod directory;
 mod engine;
 mod error;

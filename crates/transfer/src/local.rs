@@ -4,15 +4,18 @@ use std::sync::Arc;
 
 use yb_mem::{Access, CopyHint, MemoryDevice};
 
+use crate::device::Gpus;
 use crate::segment::Segment;
 use crate::transport::{Job, Limits, Transport};
 use crate::{Opcode, TransferErrorKind, TransportKind};
 
 /// Copies between regions of this process.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct LocalTransport {
     /// Where there is a memory device, an address may be an offset in it.
     pub(crate) device: Option<Arc<MemoryDevice>>,
+    /// Who copies memory of GPUs.
+    pub(crate) gpus: Arc<Gpus>,
 }
 
 impl LocalTransport {
@@ -33,6 +36,10 @@ impl Transport for LocalTransport {
         self.holds(segment, remote, len)
     }
 
+    fn takes_devices(&self) -> bool {
+        true
+    }
+
     fn is_immediate(&self, segment: &Segment, remote: u64, len: u64) -> bool {
         self.holds(segment, remote, len)
     }
@@ -44,25 +51,33 @@ impl Transport for LocalTransport {
                 job.fail(kind, "before the copy");
                 continue;
             }
-            copy_one(job, hint);
+            self.copy(job, hint);
         }
     }
 }
 
-fn copy_one(job: &mut Job<'_>, hint: CopyHint) {
-    let Some(owner) = job.segment.in_process.upgrade() else {
-        return job.fail(TransferErrorKind::PeerGone, "the engine of this process was shut down");
-    };
-    let pin = match owner.registry.pin(job.remote, job.local.len() as u64, Access::Remote) {
-        Ok(pin) => pin,
-        Err(refused) => return job.fail(TransferErrorKind::RemoteRefused, refused),
-    };
-    let copied = match job.op {
-        Opcode::Read => yb_mem::copy(job.local, pin.span(), hint),
-        Opcode::Write => yb_mem::copy(pin.span(), job.local, hint),
-    };
-    match copied {
-        Ok(()) => job.outcome = Some(Ok(())),
-        Err(refused) => job.fail(TransferErrorKind::InvalidRequest, refused),
+impl LocalTransport {
+    fn copy(&self, job: &mut Job<'_>, hint: CopyHint) {
+        let Some(owner) = job.segment.in_process.upgrade() else {
+            return job.fail(TransferErrorKind::PeerGone, "the engine of this process was shut down");
+        };
+        let pin = match owner.registry.pin(job.remote, job.local.len() as u64, Access::Remote) {
+            Ok(pin) => pin,
+            Err(refused) => return job.fail(TransferErrorKind::RemoteRefused, refused),
+        };
+        let (target, source) = match job.op {
+            Opcode::Read => (job.local, pin.span()),
+            Opcode::Write => (pin.span(), job.local),
+        };
+        if target.is_on_device() || source.is_on_device() {
+            return match self.gpus.copy(target, source) {
+                Ok(()) => job.outcome = Some(Ok(())),
+                Err(error) => job.fail(TransferErrorKind::Storage, error),
+            };
+        }
+        match yb_mem::copy(target, source, hint) {
+            Ok(()) => job.outcome = Some(Ok(())),
+            Err(refused) => job.fail(TransferErrorKind::InvalidRequest, refused),
+        }
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::device::{self, Gpus};
 use crate::metadata::SegmentDesc;
 use crate::rdma::RdmaTransport;
 use crate::segment::Segment;
@@ -14,21 +15,59 @@ use crate::{Notification, RegionInfo, RegistryError, TransferError, TransferErro
 pub(crate) struct Paths {
     transports: Vec<Box<dyn Transport>>,
     counters: Arc<EngineCounters>,
+    gpus: Arc<Gpus>,
 }
 
 impl Paths {
     /// Puts the transports in order of cost.
     pub(crate) fn new(mut transports: Vec<Box<dyn Transport>>, counters: Arc<EngineCounters>) -> Self {
         transports.sort_by_key(|transport| transport.kind());
-        Paths { transports, counters }
+        Paths { transports, counters, gpus: Arc::new(Gpus::new(None)) }
+    }
+
+    /// Who stages memory of GPUs.
+    pub(crate) fn with_gpus(self, gpus: Arc<Gpus>) -> Self {
+        Paths { gpus, ..self }
     }
 
     /// Gives every job an outcome. Each goes to the cheapest transport that reaches its range, and from there to the
     /// next one while it fails in a way that another one may not, and there is time left. The order of the jobs may
     /// change. When this returns, nothing can touch the jobs' local memory any more.
     pub(crate) fn run(&self, jobs: &mut [Job<'_>], limits: &Limits<'_>) {
+        let on_gpus = partition(jobs, |job| job.local.is_on_device());
+        let (on_gpus, on_host) = jobs.split_at_mut(on_gpus);
+        self.run_gpus(on_gpus, limits);
+        self.run_host(on_host, limits);
+    }
+
+    /// Jobs whose local memory is on a GPU: over a transport that takes it, else in chunks of host memory.
+    fn run_gpus(&self, jobs: &mut [Job<'_>], limits: &Limits<'_>) {
+        if jobs.is_empty() {
+            return;
+        }
+        let left = self.run_over(jobs, |transport| transport.takes_devices(), limits);
+        for job in left {
+            device::stage(&self.gpus, job, limits, &|part| self.run_host(std::slice::from_mut(part), limits));
+        }
+    }
+
+    fn run_host(&self, jobs: &mut [Job<'_>], limits: &Limits<'_>) {
+        for job in self.run_over(jobs, |_| true, limits) {
+            if job.outcome.is_none() {
+                job.fail(TransferErrorKind::Unreachable, "no transport reaches the range");
+            }
+        }
+    }
+
+    /// Runs jobs over some of the transports; those that no transport settled are given back.
+    fn run_over<'j, 'a>(
+        &self,
+        jobs: &'j mut [Job<'a>],
+        takes: impl Fn(&dyn Transport) -> bool,
+        limits: &Limits<'_>,
+    ) -> &'j mut [Job<'a>] {
         let mut left = jobs;
-        for transport in &self.transports {
+        for transport in self.transports.iter().filter(|transport| takes(transport.as_ref())) {
             let reached = partition(left, |job| transport.reaches(job.segment, job.remote, job.len(), limits));
             let (now, _) = left.split_at_mut(reached);
             if now.is_empty() {
@@ -39,12 +78,10 @@ impl Paths {
             let settled = partition(left, |job| !again && job.outcome.is_some() || job.is_settled());
             left = left.split_at_mut(settled).1;
             if left.is_empty() {
-                return;
+                break;
             }
         }
-        for job in left.iter_mut().filter(|job| job.outcome.is_none()) {
-            job.fail(TransferErrorKind::Unreachable, "no transport reaches the range");
-        }
+        left
     }
 
     fn run_on(&self, transport: &dyn Transport, jobs: &mut [Job<'_>], limits: &Limits<'_>) {

@@ -1,6 +1,6 @@
 //! What callers by address ask of an engine: foreign memory as our side, and what a peer has registered.
 
-use yb_mem::{ForeignMemory, LocalBuffer, RegistryError};
+use yb_mem::{ForeignMemory, LocalBuffer, Location, RegistryError};
 use yb_types::MonotonicTime;
 
 use crate::transport::Limits;
@@ -21,7 +21,9 @@ impl Engine {
     /// # Errors
     /// As there.
     pub fn lend(&self, memory: ForeignMemory) -> Result<LocalBuffer<'static>, RegistryError> {
-        self.shared().registry.lend(memory)
+        let shared = self.shared();
+        let (memory, _) = shared.hardware.gpus.mark(memory, Location::default())?;
+        shared.registry.lend(memory)
     }
 
     /// What the owner of a segment has registered, in its order; asked again if `refresh`, else as last heard.

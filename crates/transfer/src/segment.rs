@@ -153,6 +153,11 @@ impl Segment {
         Segment { files: OnceLock::from(files), ..Segment::new(name, Weak::new(), Directory::Handshake) }
     }
 
+    /// Whether its owner is an engine of this process.
+    pub(crate) fn is_in_process(&self) -> bool {
+        self.in_process.strong_count() > 0
+    }
+
     /// The files behind the segment, if it is one of files.
     pub(crate) fn files(&self) -> Option<&FileSet> {
         self.files.get()

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use yb_mem::Coherence;
@@ -26,6 +27,8 @@ pub struct EngineSettings {
     pub shm: bool,
     /// The memory device that is shared with others, if there is one.
     pub cxl: Option<CxlSettings>,
+    /// The CUDA driver to open; `None` = the one that the process has loaded, if any (`YB_CUDA_LIBRARY`).
+    pub cuda_library: Option<PathBuf>,
     /// How file segments are used.
     pub file: FileSettings,
     /// Who we are to the owners of memory that we write.
@@ -90,6 +93,7 @@ impl Default for EngineSettings {
             in_process: true,
             shm: true,
             cxl: None,
+            cuda_library: None,
             file: FileSettings::default(),
             client_id: ClientId::default(),
             data_threads: 2,
@@ -147,6 +151,7 @@ impl EngineSettings {
                 cxl.coherence = Coherence::Flush;
             }
         }
+        settings.cuda_library = lookup("YB_CUDA_LIBRARY").filter(|path| !path.is_empty()).map(PathBuf::from);
         settings.version_1_only = lookup("MC_TCP_PROTO").as_deref() == Some("1");
         if let Some(length) = number("MC_HANDSHAKE_MAX_LENGTH", 1 << 20..=128 << 20) {
             settings.handshake_max_length = length;

@@ -29,6 +29,8 @@ pub struct TransferStats {
     pub process_vm: TransportStats,
     /// Through a shared memory device.
     pub cxl: TransportStats,
+    /// By a GPU, from and to memory on GPUs of processes on this host.
+    pub cuda_ipc: TransportStats,
     /// Over verbs, started here.
     pub rdma: TransportStats,
     /// From and to files.
@@ -63,6 +65,7 @@ impl TransferStats {
             TransportKind::Shm => self.shm,
             TransportKind::ProcessVm => self.process_vm,
             TransportKind::Cxl => self.cxl,
+            TransportKind::CudaIpc => self.cuda_ipc,
             TransportKind::Rdma => self.rdma,
             TransportKind::File => self.file,
             TransportKind::Tcp => self.tcp,
@@ -109,6 +112,7 @@ pub(crate) struct EngineCounters {
     pub(crate) shm: Counters,
     pub(crate) process_vm: Counters,
     pub(crate) cxl: Counters,
+    pub(crate) cuda_ipc: Counters,
     pub(crate) rdma: Counters,
     pub(crate) file: Counters,
     pub(crate) tcp: Counters,
@@ -130,6 +134,7 @@ impl EngineCounters {
             TransportKind::Shm => &self.shm,
             TransportKind::ProcessVm => &self.process_vm,
             TransportKind::Cxl => &self.cxl,
+            TransportKind::CudaIpc => &self.cuda_ipc,
             TransportKind::Rdma => &self.rdma,
             TransportKind::File => &self.file,
             TransportKind::Tcp => &self.tcp,
@@ -142,6 +147,7 @@ impl EngineCounters {
             shm: self.shm.snapshot(),
             process_vm: self.process_vm.snapshot(),
             cxl: self.cxl.snapshot(),
+            cuda_ipc: self.cuda_ipc.snapshot(),
             rdma: self.rdma.snapshot(),
             file: self.file.snapshot(),
             tcp: self.tcp.snapshot(),

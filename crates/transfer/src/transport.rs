@@ -26,6 +26,8 @@ pub enum TransportKind {
     ProcessVm,
     /// A mapped memory device that several hosts share.
     Cxl,
+    /// Memory on a GPU of a process on the same host, copied by the GPU.
+    CudaIpc,
     /// Verbs.
     Rdma,
     /// A file.
@@ -36,9 +38,9 @@ pub enum TransportKind {
 
 impl TransportKind {
     /// All of them, cheapest first.
-    pub const ALL: [TransportKind; 7] = {
+    pub const ALL: [TransportKind; 8] = {
         use TransportKind as K;
-        [K::Local, K::Shm, K::ProcessVm, K::Cxl, K::Rdma, K::File, K::Tcp]
+        [K::Local, K::Shm, K::ProcessVm, K::Cxl, K::CudaIpc, K::Rdma, K::File, K::Tcp]
     };
 
     /// The name in settings, logs and documents.
@@ -48,6 +50,7 @@ impl TransportKind {
             TransportKind::Shm => "shm",
             TransportKind::ProcessVm => "process_vm",
             TransportKind::Cxl => "cxl",
+            TransportKind::CudaIpc => "cuda_ipc",
             TransportKind::Rdma => "rdma",
             TransportKind::File => "file",
             TransportKind::Tcp => "tcp",
@@ -171,6 +174,11 @@ pub(crate) trait Transport: Send + Sync {
 
     /// Whether it can serve `len` bytes at `remote` of that segment now. May connect.
     fn reaches(&self, segment: &Segment, remote: u64, len: u64, limits: &Limits<'_>) -> bool;
+
+    /// Whether the local memory of a job may be on a GPU. Other transports are given such jobs in chunks of host memory.
+    fn takes_devices(&self) -> bool {
+        false
+    }
 
     /// Whether it reaches that range without a system call that may wait: such small batches are moved in the caller.
     fn is_immediate(&self, _segment: &Segment, _remote: u64, _len: u64) -> bool {

@@ -1,6 +1,7 @@
 //! Memory that devices may reach: registered regions, cut into pieces that a device takes, with one key a device.
 
 use std::collections::BTreeMap;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use parking_lot::RwLock;
@@ -8,7 +9,7 @@ use smallvec::SmallVec;
 use yb_mem::{RegionInfo, Span};
 use yb_verbs::{Hold, MemoryAccess, MemoryRegion};
 
-use super::nic::Nics;
+use super::nic::{Nic, Nics};
 use super::settings::RdmaSettings;
 use crate::{Access, RegistryError};
 
@@ -98,6 +99,39 @@ impl RegionTable {
         let registered = RegisteredRegion { info: region.clone(), chunks };
         self.0.write().insert(region.address, Arc::new(registered));
         Ok(())
+    }
+
+    /// Registers a region on a GPU by its dma-buf and where it begins in it. A device that does not take it has no key for
+    /// it, and its bytes go another way.
+    pub(crate) fn add_device(
+        &self,
+        region: &RegionInfo,
+        nics: &Nics,
+        settings: &RdmaSettings,
+        buffer: Result<(OwnedFd, u64), String>,
+    ) {
+        let access = MemoryAccess {
+            local_write: true,
+            remote: region.access == Access::Remote,
+            relaxed_ordering: settings.relaxed_ordering,
+        };
+        let register = |nic: &Nic| -> Result<MemoryRegion<RegionInfo>, String> {
+            let open = nic.open.as_ref().map_err(ToString::to_string)?;
+            let (buffer, offset) = buffer.as_ref().map_err(Clone::clone)?;
+            let place = (*offset, region.address, region.len);
+            MemoryRegion::register_dmabuf(&open.domain, region.clone(), buffer.as_fd(), place, access)
+                .map_err(|error| error.to_string())
+        };
+        let registered = nics.list.iter().map(|nic| {
+            register(nic)
+                .inspect_err(
+                    |reason| tracing::info!(nic = %nic.name, reason, "memory on a GPU is not reached directly"),
+                )
+                .ok()
+        });
+        let chunk = Chunk { address: region.address, len: region.len, regions: registered.collect() };
+        let registered = RegisteredRegion { info: region.clone(), chunks: vec![chunk] };
+        self.0.write().insert(region.address, Arc::new(registered));
     }
 
     /// Takes the keys of a region away.

@@ -21,6 +21,7 @@ use super::rails::Move;
 use super::settings::RdmaMode;
 use super::stats::RdmaStats;
 use super::ticket::Ticket;
+use crate::device::Gpus;
 use crate::handshake::client::Timing;
 use crate::metadata::{BufferDesc, DeviceDesc, Protocol, SegmentDesc};
 use crate::segment::{Segment, split_endpoint};
@@ -36,6 +37,7 @@ pub(crate) struct RdmaTransport {
     connectors: Arc<Connectors>,
     peers: Peers,
     driver: Mutex<Option<JoinHandle<()>>>,
+    gpus: Gpus,
 }
 
 /// Local memory of a job that belongs to no registered region: registered for the call.
@@ -91,8 +93,9 @@ impl RdmaTransport {
         let driver = Driver::new(Arc::clone(&hub), Arc::clone(&connectors));
         let driver = yb_env::spawn_thread("yb-rdma", move || driver.run())
             .map_err(|error| format!("starting the RDMA driver: {error}"))?;
+        let gpus = Gpus::new(settings.cuda_library.clone());
         let (settings, driver) = (settings.clone(), Mutex::new(Some(driver)));
-        Ok(RdmaTransport { settings, hub, connectors, peers: Peers::default(), driver })
+        Ok(RdmaTransport { settings, hub, connectors, peers: Peers::default(), driver, gpus })
     }
 
     pub(crate) fn devices(&self) -> Vec<NicReport> {
@@ -315,6 +318,11 @@ impl Transport for RdmaTransport {
     }
 
     fn region_added(&self, region: &RegionInfo) -> Result<(), RegistryError> {
+        if region.on_device {
+            let buffer = self.gpus.dmabuf(region.address, region.len).map_err(|error| error.to_string());
+            self.hub.regions.add_device(region, &self.hub.nics, &self.hub.settings, buffer);
+            return Ok(());
+        }
         self.hub.regions.add(region, &self.hub.nics, &self.hub.settings)
     }
 

@@ -201,7 +201,11 @@ impl DataThread {
 
     fn advance(&mut self, lane: &Lane, token: u64) {
         let Some(served) = self.sessions.get_mut(&token) else { return };
-        let host = Host { registry: &self.shared.registry, served: &self.shared.counters.served };
+        let host = Host {
+            registry: &self.shared.registry,
+            served: &self.shared.counters.served,
+            gpus: &self.shared.hardware.gpus,
+        };
         let wants = served.session.advance(&host);
         if wants == Wants::Close {
             return self.close(lane, token);

@@ -10,9 +10,10 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use yb_mem::{Access, RecvList, RegionPin, Registry, SendList};
+use yb_mem::{Access, CopyHint, RecvList, Registry, SendList, Span};
 
 use crate::Opcode;
+use crate::device::{Body, Gpus};
 use crate::handshake::session::Wants;
 use crate::stats::Counters;
 use crate::tcp::wire::{HEADER_LEN, Header, STATUS_LEN, Status};
@@ -61,7 +62,7 @@ impl Activity {
 /// A write whose bytes are arriving.
 #[derive(Debug)]
 struct Incoming {
-    pin: RegionPin,
+    body: Body,
     done: usize,
     version_2: bool,
 }
@@ -70,12 +71,12 @@ struct Incoming {
 #[derive(Debug)]
 struct Answer {
     status: Option<[u8; STATUS_LEN]>,
-    body: Option<RegionPin>,
+    body: Option<Body>,
 }
 
 impl Answer {
     fn len(&self) -> usize {
-        self.status.map_or(0, |status| status.len()) + self.body.as_ref().map_or(0, |pin| pin.len() as usize)
+        self.status.map_or(0, |status| status.len()) + self.body.as_ref().map_or(0, |body| body.len() as usize)
     }
 }
 
@@ -83,6 +84,7 @@ impl Answer {
 pub(crate) struct Host<'a> {
     pub(crate) registry: &'a Registry,
     pub(crate) served: &'a Counters,
+    pub(crate) gpus: &'a Arc<Gpus>,
 }
 
 #[derive(Debug)]
@@ -149,8 +151,8 @@ impl Session {
 
     /// True when it uses a region that is to be released.
     pub(crate) fn holds_wanted(&self) -> bool {
-        self.incoming.as_ref().is_some_and(|incoming| incoming.pin.is_wanted_back())
-            || self.answers.iter().any(|answer| answer.body.as_ref().is_some_and(RegionPin::is_wanted_back))
+        self.incoming.as_ref().is_some_and(|incoming| incoming.body.is_wanted_back())
+            || self.answers.iter().any(|answer| answer.body.as_ref().is_some_and(Body::is_wanted_back))
     }
 
     /// Goes on as far as the socket and the budget allow.
@@ -226,8 +228,9 @@ impl Session {
                 return;
             }
             self.parsed += HEADER_LEN;
-            match host.registry.pin(header.address, header.size, Access::Remote) {
-                Ok(pin) => self.begin(header, pin, host),
+            let pinned = host.registry.pin(header.address, header.size, Access::Remote).map_err(io::Error::other);
+            match pinned.and_then(|pin| Body::new(pin, host.gpus)) {
+                Ok(body) => self.begin(header, body, host),
                 Err(_) => self.reject(header, host),
             }
         }
@@ -239,15 +242,15 @@ impl Session {
         }
     }
 
-    fn begin(&mut self, header: Header, pin: RegionPin, host: &Host<'_>) {
+    fn begin(&mut self, header: Header, body: Body, host: &Host<'_>) {
         match header.op {
             Opcode::Read => {
                 let status = header.version_2.then(|| Status::Ok.encode());
-                self.answers.push_back(Answer { status, body: Some(pin) });
+                self.answers.push_back(Answer { status, body: Some(body) });
             }
             Opcode::Write => {
                 self.activity.begin(header.address, header.size);
-                self.incoming = Some(Incoming { pin, done: 0, version_2: header.version_2 });
+                self.incoming = Some(Incoming { body, done: 0, version_2: header.version_2 });
                 self.take_from_inbox(host);
             }
         }
@@ -265,23 +268,20 @@ impl Session {
     fn take_from_inbox(&mut self, host: &Host<'_>) {
         let Some(incoming) = &mut self.incoming else { return };
         let here = self.inbox.get(self.parsed..self.filled).unwrap_or_default();
-        let span = incoming.pin.span();
-        let take = here.len().min(span.len());
-        let source = yb_mem::Span::source(here.get(..take).unwrap_or_default());
-        let copied = span.slice(0, take).and_then(|target| yb_mem::copy(target, source, yb_mem::CopyHint::Cached));
-        if copied.is_err() {
+        let Ok(take) = store(&mut incoming.body, here) else {
             self.closing = true;
-        }
+            return;
+        };
         incoming.done = take;
         self.parsed += take;
         self.finish_write(host);
     }
 
     fn finish_write(&mut self, host: &Host<'_>) {
-        let whole = self.incoming.take_if(|incoming| incoming.done as u64 == incoming.pin.len());
+        let whole = self.incoming.take_if(|incoming| incoming.done as u64 == incoming.body.len());
         let Some(incoming) = whole else { return };
         self.activity.end();
-        host.served.succeeded(Opcode::Write, incoming.pin.len());
+        host.served.succeeded(Opcode::Write, incoming.body.len());
         if incoming.version_2 {
             self.answers.push_back(Answer { status: Some(Status::Ok.encode()), body: None });
         }
@@ -289,19 +289,23 @@ impl Session {
 
     fn receive(&mut self, host: &Host<'_>) -> io::Result<usize> {
         let mut list = RecvList::default();
-        let mut body = 0;
+        let (mut body, mut is_last) = (0, true);
         if let Some(incoming) = &self.incoming {
             // All that came with the header was taken, so the inbox is free for what follows the body.
             (self.parsed, self.filled) = (0, 0);
-            let rest = incoming.pin.span().skip(incoming.done).map_err(io::Error::other)?;
-            body = rest.len();
-            list.push_span(rest).map_err(io::Error::other)?;
+            let room = incoming.body.room(incoming.done)?;
+            body = room.len();
+            is_last = (incoming.done + body) as u64 == incoming.body.len();
+            list.push_span(room).map_err(io::Error::other)?;
         }
-        list.push_bytes(self.inbox.get_mut(self.filled..).unwrap_or_default());
+        if is_last {
+            list.push_bytes(self.inbox.get_mut(self.filled..).unwrap_or_default());
+        }
         let got = list.receive(&*self.stream)?;
         let stored = got.min(body);
         self.filled += got - stored;
         if let Some(incoming) = &mut self.incoming {
+            incoming.body.arrived(incoming.done, stored)?;
             incoming.done += stored;
         }
         self.finish_write(host);
@@ -311,12 +315,17 @@ impl Session {
     fn send(&mut self, host: &Host<'_>) -> io::Result<usize> {
         let mut list = SendList::default();
         let mut skip = self.sent;
-        for answer in &self.answers {
+        for answer in &mut self.answers {
             let status = answer.status.as_ref().map_or(&[][..], |status| &status[..]);
             list.push_bytes(status.get(skip..).unwrap_or_default());
             skip = skip.saturating_sub(status.len());
-            if let Some(pin) = &answer.body {
-                list.push_span(pin.span().skip(skip.min(pin.len() as usize)).map_err(io::Error::other)?);
+            if let Some(body) = &mut answer.body {
+                let (from, total) = (skip.min(body.len() as usize), body.len() as usize);
+                let at_hand = body.outgoing(from)?;
+                list.push_span(at_hand);
+                if from + at_hand.len() < total {
+                    break;
+                }
             }
             skip = 0;
         }
@@ -326,11 +335,29 @@ impl Session {
         while self.answers.front().is_some_and(|answer| answer.len() <= sent) {
             let Some(answer) = self.answers.pop_front() else { break };
             sent -= answer.len();
-            if let Some(pin) = answer.body {
-                host.served.succeeded(Opcode::Read, pin.len());
+            if let Some(body) = answer.body {
+                host.served.succeeded(Opcode::Read, body.len());
             }
         }
         self.sent = sent;
         Ok(moved)
+    }
+}
+
+/// Puts the first bytes of a write into their place: as many as there are, and belong to it.
+fn store(body: &mut Body, bytes: &[u8]) -> io::Result<usize> {
+    let mut done = 0;
+    loop {
+        let room = body.room(done)?;
+        let part = bytes.get(done..).unwrap_or_default();
+        let take = part.len().min(room.len());
+        if take == 0 {
+            return Ok(done);
+        }
+        let source = Span::source(part.get(..take).unwrap_or_default());
+        let target = room.slice(0, take).map_err(io::Error::other)?;
+        yb_mem::copy(target, source, CopyHint::Cached).map_err(io::Error::other)?;
+        body.arrived(done, take)?;
+        done += take;
     }
 }

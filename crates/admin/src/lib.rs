@@ -17,7 +17,7 @@ mod pool;
 mod query;
 mod server;
 
-pub use metadata::{MetadataOptions, MetadataServer};
+pub use metadata::{MetadataLedger, MetadataOptions, MetadataServer};
 pub use pool::{ClientRow, Cursor, KeyPage, Operation, Overview, Pool, SegmentRow, status_name};
 pub use query::Query;
 pub use server::{Admin, AdminError, AdminOptions};

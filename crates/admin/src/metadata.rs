@@ -14,7 +14,7 @@ use axum::routing::{any, get};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use yb_env::Clock;
-use yb_metadata::{Caller, INSTANCE_HEADER, LEASE_HEADER, Limits, Reply, Table};
+use yb_metadata::{Caller, INSTANCE_HEADER, Keys, LEASE_HEADER, Limits, Reply, Table};
 
 use crate::query::Query;
 use crate::server::{AdminError, Site};
@@ -123,6 +123,26 @@ impl MetadataServer {
     /// How many records there are.
     pub fn records(&self) -> usize {
         self.desk.table().len()
+    }
+
+    /// A handle on the records, for others of this process.
+    pub fn ledger(&self) -> MetadataLedger {
+        MetadataLedger(Arc::clone(&self.desk))
+    }
+}
+
+/// The records of a server, from within its process.
+#[derive(Clone, Debug)]
+pub struct MetadataLedger(Arc<Desk>);
+
+impl MetadataLedger {
+    /// Removes what an engine left under its name, whoever wrote it. True when there was something.
+    pub fn forget(&self, keys: &Keys, name: &str) -> bool {
+        let now = self.0.options.clock.now();
+        let mut table = self.0.table();
+        let gone = [keys.segment(name), keys.rpc_meta(name)]
+            .map(|key| table.delete(&key, Caller::default(), now).status == 200);
+        gone.contains(&true)
     }
 }
 

@@ -31,18 +31,19 @@ impl Daemon {
     /// Starts it and waits for the line of its log that says where the metadata server listens.
     fn start(command: &mut Command) -> Daemon {
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
-        let mut log = BufReader::new(child.stderr.take().unwrap());
+        let log = BufReader::new(child.stderr.take().unwrap());
+        let mut daemon = Daemon { child, log, address: String::new() };
         let mut seen = String::new();
-        loop {
+        while daemon.address.is_empty() {
             let mut line = String::new();
-            assert!(log.read_line(&mut line).unwrap() > 0, "it ended: {seen}");
-            if let Some((_, rest)) = line.split_once("metadata server").and_then(|(_, rest)| rest.split_once("http://"))
-            {
-                let address = rest.split('/').next().unwrap().to_owned();
-                return Daemon { child, log, address };
+            assert!(daemon.log.read_line(&mut line).unwrap() > 0, "it ended: {seen}");
+            let after = line.split_once("metadata server").and_then(|(_, rest)| rest.split_once("http://"));
+            if let Some((_, rest)) = after {
+                daemon.address = rest.split('/').next().unwrap().to_owned();
             }
             seen.push_str(&line);
         }
+        daemon
     }
 
     fn ask(&self, line: &str, body: &str) -> (u16, String) {

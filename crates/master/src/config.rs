@@ -7,7 +7,7 @@ use std::time::Duration;
 use yb_admin::{AdminOptions, MetadataOptions};
 use yb_catalog::{AllocationStrategy, CatalogSettings};
 use yb_env::{Clock, Rng};
-use yb_metadata::Reply;
+use yb_metadata::{Keys, Reply};
 use yb_pack::Limits;
 use yb_rpc::{BackendChoice, Listener, ListenerTag, ServerLimits};
 use yb_settings::{SettingsError, Values};
@@ -47,6 +47,8 @@ pub struct MasterConfig {
     pub admin: Option<AdminOptions>,
     /// HTTP metadata server of Transfer Engines; `None` for none.
     pub metadata: Option<MetadataOptions>,
+    /// Under which keys of that server the records of clients that stopped pinging are removed; `None` leaves them.
+    pub metadata_cleanup: Option<Keys>,
     /// Whether a summary is logged every 10 seconds.
     pub report: bool,
     /// State machine.
@@ -76,6 +78,7 @@ impl MasterConfig {
             message_limits: Limits::default(),
             admin: Some(AdminOptions { listen: "127.0.0.1:0".to_owned(), max_requests: 16 }),
             metadata: None,
+            metadata_cleanup: None,
             report: false,
             catalog: CatalogSettings { hash_seed: Rng::from_entropy().next_u64(), ..CatalogSettings::default() },
             enable_disk_eviction: true,
@@ -117,6 +120,7 @@ impl MasterConfig {
             message_limits: Limits { max_elements: narrow(values, "max_request_elements") },
             admin: Some(admin),
             metadata: values.flag("enable_http_metadata_server").then(|| metadata(values)),
+            metadata_cleanup: metadata_cleanup(values)?,
             report: values.flag("enable_metric_reporting"),
             catalog: catalog(values)?,
             enable_disk_eviction: values.flag("enable_disk_eviction"),
@@ -138,6 +142,17 @@ impl MasterConfig {
         }
         all
     }
+}
+
+fn metadata_cleanup(values: &Values) -> Result<Option<Keys>, SettingsError> {
+    if !values.flag("enable_metadata_cleanup_on_timeout") {
+        return Ok(None);
+    }
+    if !values.flag("enable_http_metadata_server") {
+        let text = "enable_metadata_cleanup_on_timeout needs enable_http_metadata_server: other stores are not cleaned";
+        return Err(SettingsError::Conflict(text.to_owned()));
+    }
+    Ok(Some(Keys::new(&std::env::var("MC_METADATA_CLUSTER_ID").unwrap_or_default())))
 }
 
 /// The server as it stands in the peer's master: an address record may be written again as it is.

@@ -92,6 +92,9 @@ impl Master {
             master.admin = Some(Admin::start(options, Arc::new(MasterPool(Arc::clone(&master.shared))))?);
         }
         master.metadata = config.metadata.clone().map(MetadataServer::start).transpose()?;
+        if let (Some(server), Some(keys)) = (&master.metadata, &config.metadata_cleanup) {
+            let _ = master.shared.cleaned.set((server.ledger(), keys.clone()));
+        }
         let (shared, report) = (Arc::clone(&master.shared), config.report);
         master.janitor = Some(spawn_thread("yb-janitor", move || janitor::run(&shared, report))?);
         Ok(master)
@@ -176,6 +179,7 @@ fn shared(config: &MasterConfig, versions: &[WireVersion]) -> Result<Shared, Mas
         profiles: versions.iter().map(|version| WireProfile::of(*version)).collect(),
         listeners: OnceLock::new(),
         server_counters: OnceLock::new(),
+        cleaned: OnceLock::new(),
         message_limits: config.message_limits,
         storage: StorageAnswer { enable_disk_eviction: config.enable_disk_eviction, quota_bytes: config.quota_bytes },
         started: config.clock.now(),

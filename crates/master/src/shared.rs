@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use yb_admin::MetadataLedger;
 use yb_catalog::{Catalog, Effects, UnmountCause};
 use yb_env::{Clock, Rng};
+use yb_metadata::Keys;
 use yb_metrics::Lane;
 use yb_pack::{Limits, Scratch};
 use yb_rpc::CounterSnapshot;
@@ -34,6 +36,8 @@ pub(crate) struct Shared {
     /// Text of every listener, for people.
     pub(crate) listeners: std::sync::OnceLock<Vec<String>>,
     pub(crate) server_counters: std::sync::OnceLock<ServerCounters>,
+    /// Where clients that stopped pinging leave no records, and under which keys.
+    pub(crate) cleaned: std::sync::OnceLock<(MetadataLedger, Keys)>,
     pub(crate) message_limits: Limits,
     pub(crate) storage: StorageAnswer,
     pub(crate) clock: Clock,
@@ -64,6 +68,11 @@ impl Shared {
                 UnmountCause::Replaced => "another client mounted the same memory",
             };
             tracing::info!(segment = %gone.id, name = gone.name, client = %gone.owner, "segment gone: {cause}");
+            if let Some((ledger, keys)) = self.cleaned.get().filter(|_| gone.cause == UnmountCause::ClientExpired)
+                && ledger.forget(keys, &gone.name)
+            {
+                tracing::info!(name = gone.name, "its records in the metadata server are removed");
+            }
         }
         for client in effects.clients_gone.drain(..) {
             tracing::info!(%client, "client gone: no ping within client_ttl");

@@ -6,6 +6,8 @@ mod common;
 use std::time::Duration;
 
 use common::{Caller, Rig, TENANT, eventually};
+use yb_admin::MetadataOptions;
+use yb_metadata::{HttpStore, Keys, MetadataStore, StoreSettings};
 use yb_pack::List;
 use yb_rpc::RpcError;
 use yb_types::{ClientStatus, ErrorCode, SegmentStatus};
@@ -53,6 +55,28 @@ fn a_silent_client_is_given_up_and_comes_back() {
     let args = ReMountSegmentArgs { segments: vec![segment], client_id: caller.id };
     caller.call::<call::ReMountSegment, _>(&args, |reply| assert_eq!(reply, Ok(())));
     assert_eq!(caller.ping().unwrap().client_status, ClientStatus::OK);
+}
+
+#[test]
+fn what_a_silent_client_left_in_the_metadata_server_goes_with_it() {
+    let rig = Rig::with(|config| {
+        config.catalog.client_ttl = Duration::from_millis(300);
+        config.metadata = Some(MetadataOptions::from_env("127.0.0.1:0", |_| None));
+        config.metadata_cleanup = Some(Keys::default());
+    });
+    let address = rig.master.metadata_address().unwrap();
+    let store = HttpStore::new(&format!("http://{address}/metadata"), &StoreSettings::default()).unwrap();
+    let caller = rig.caller();
+    let segment = caller.give_memory(1 << 20);
+    let keys = Keys::default();
+    let records = [keys.segment(&segment.name), keys.rpc_meta(&segment.name), keys.segment("another")];
+    for key in &records {
+        store.put(key, b"{}", None).unwrap();
+    }
+    eventually("the segment is gone", || status(&caller, segment.id).is_err());
+    eventually("its records are gone", || {
+        records.iter().map(|key| store.get(key).unwrap().is_some()).collect::<Vec<_>>() == [false, false, true]
+    });
 }
 
 #[test]

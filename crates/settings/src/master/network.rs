@@ -26,7 +26,7 @@ pub(super) const NETWORK: &[Setting] = &[
     Setting::peer("enable_http_metadata_server", Kind::Bool, "false", "Serve Transfer Engine metadata over HTTP, as mooncake_http_metadata_server does."),
     Setting::peer("http_metadata_server_port", Kind::I32, "8080", "Its port.").port(),
     Setting::peer("http_metadata_server_host", Kind::Text, "0.0.0.0", "Its address. The peer listens on all addresses whatever this says.").unit(Unit::Address),
-    Setting::peer("enable_metadata_cleanup_on_timeout", Kind::Bool, "false", "Delete HTTP metadata of clients that are gone.").not_built("cleaning HTTP metadata by the master (records of our engines end by themselves)"),
+    Setting::peer("enable_metadata_cleanup_on_timeout", Kind::Bool, "false", "Delete what clients that stopped pinging left in the HTTP metadata server of this master (needs `enable_http_metadata_server`)."),
 ];
 
 pub(super) const LIMITS: &[Setting] = &[

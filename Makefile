@@ -25,8 +25,9 @@ test-python: wheel ## the mooncake package
 test-peer: build wheel ## unmodified Mooncake wheels against our processes, and back
 	scripts/test_python.sh tests/peer
 
-test-rdma: ## RDMA over soft-RoCE rails, in the machine that RDMA_VM names; skipped without one
+test-rdma: ## RDMA over soft-RoCE rails, a DAX device and an NVMe disk, in the machine that RDMA_VM names; skipped without one
 	scripts/test_rdma.sh
+	scripts/test_devices_vm.sh
 
 lint: lint-licences ## formatting, clippy with warnings as errors, the tidy tests
 	$(CARGO) fmt --all --check

@@ -48,7 +48,7 @@ pub use builder::EngineBuilder;
 pub use cxl::CxlSettings;
 pub use engine::Engine;
 pub use error::{TransferError, TransferErrorKind};
-pub use file::{FilePart, FileSettings};
+pub use file::{FilePart, FileSettings, SharedFile};
 pub use handshake::reply::Notification;
 pub use metadata::{BufferDesc, CxlDesc, DescError, DeviceDesc, FileDesc, Protocol, SegmentDesc, ShmDesc, timestamp};
 pub use peer::RemoteRegion;

@@ -239,6 +239,33 @@ fn clusters_in_one_store_do_not_see_each_other() {
 }
 
 #[test]
+fn published_files_are_one_segment_for_each_reader_at_its_own_paths() {
+    let store = store();
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, seed: u64| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, pattern(5000, seed)).unwrap();
+        let local = [("reader".to_owned(), path.display().to_string())];
+        yb_transfer::SharedFile { path: format!("/dev/{name}"), len: 5000, local_paths: local.into() }
+    };
+    let files = [file("one", 1), file("two", 2)];
+    let (owner, reader) = (named(&store, "owner"), named(&store, "reader"));
+    owner.publish_files("nvmeof/pool", &files).unwrap();
+    let segment = reader.open_segment("nvmeof/pool").unwrap();
+    let mut got = vec![0; 2000];
+    reader.transfer_sync(&[read(&segment, 4000, &mut got)], reader.now() + PATIENCE).into_result().unwrap();
+    assert!(got == [&pattern(5000, 1)[4000..], &pattern(5000, 2)[..1000]].concat());
+    for (name, files) in [("pool", &files[..]), ("nvmeof/none", &[]), ("file://a/b", &files[..])] {
+        let refused = owner.publish_files(name, files).unwrap_err();
+        assert_eq!(refused.kind(), TransferErrorKind::InvalidRequest, "{name}");
+    }
+    let without_store = engine(tcp_settings());
+    assert!(without_store.publish_files("nvmeof/pool", &files).is_err());
+    assert_eq!((owner.withdraw_files("nvmeof/pool"), owner.withdraw_files("nvmeof/pool")), (Ok(true), Ok(false)));
+    assert_eq!(reader.open_segment("nvmeof/pool").unwrap_err().kind(), TransferErrorKind::Unreachable);
+}
+
+#[test]
 fn segments_of_files_are_opened_at_the_path_for_our_name_only() {
     let store = store();
     let folder = tempfile::tempdir().unwrap();

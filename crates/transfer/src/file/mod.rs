@@ -9,8 +9,10 @@ mod lane;
 mod open;
 mod plan;
 mod run;
+mod shared;
 mod transport;
 
 pub use open::{FilePart, FileSettings};
 pub(crate) use open::{FileSet, SCHEME};
+pub use shared::SharedFile;
 pub(crate) use transport::FileTransport;

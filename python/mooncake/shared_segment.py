@@ -99,7 +99,8 @@ class SharedSegment:
         for index in range(declared.count):
             address = self.base_addr() + self._layout.offsets[block] + index * self._layout.stride
             memory = (ctypes.c_byte * declared.nbytes).from_address(address)
-            memory.segment = self._segment  # the tensor keeps the buffer, the buffer keeps the mapping
+            # The tensor keeps the buffer, the buffer keeps the mapping.
+            setattr(memory, "segment", self._segment)
             views.append(torch.frombuffer(memory, dtype=declared.dtype).view(declared.shape))
         return views
 

@@ -63,7 +63,8 @@ class MooncakeDistributedStore(_native.Store):
         (bytes, or text such as "1.5 GB"; 16 MiB each), `protocol` ("tcp"), `rdma_devices`, `master_server_addr`
         ("127.0.0.1:50051"), `tenant_id`. `local_hostname` is `host` or `host:port`; `metadata_server` has to be
         "P2PHANDSHAKE"; `global_segment_size` bytes are lent to the pool: 0, or at least 16 MiB.
-        `enable_ssd_offload`, `enable_client_http_server` and `engine` are not built yet and have to stay off.
+        `engine` may be what `TransferEngine.get_engine()` gives: the store then takes the host of `local_hostname` and
+        a port of its own. `enable_ssd_offload` and `enable_client_http_server` are not built yet and have to stay off.
         """
         form = local_hostname if config is _MISSING else config
         if isinstance(form, dict):
@@ -79,7 +80,10 @@ class MooncakeDistributedStore(_native.Store):
         if missing:
             raise TypeError(f"setup() is missing {', '.join(missing)}; it takes {', '.join(_setup.REQUIRED)}, or one dict")
         if engine is not None:
-            raise NotImplementedError("setup(engine=...) is not built yet")
+            if not isinstance(engine, _native.InnerTransferEngine):
+                raise TypeError("setup(engine=...) takes what TransferEngine.get_engine() gives")
+            # The port in the name is the engine's; the store's own engine draws another.
+            values = (_host_of(local_hostname), *values[1:])
         arguments = dict(zip(_setup.REQUIRED, values)) | {
             "tenant_id": tenant_id,
             "enable_ssd_offload": bool(enable_ssd_offload),
@@ -97,6 +101,14 @@ class MooncakeDistributedStore(_native.Store):
         if answer == 0:
             _live.add(self)
         return answer
+
+
+def _host_of(name: Any) -> Any:
+    """The host of `host:port`; what is no such text is left as it is."""
+    if not isinstance(name, str):
+        return name
+    host, colon, port = name.rpartition(":")
+    return host if colon and port.isdigit() and (":" not in host or host.endswith("]")) else name
 
 
 for _name in _unbuilt.METHODS:

@@ -5,6 +5,8 @@ from typing import Any, ClassVar, NoReturn, overload
 
 from typing_extensions import Buffer
 
+from mooncake.engine import InnerTransferEngine
+
 Key = str | bytes
 
 class _Number:
@@ -130,7 +132,7 @@ class MooncakeDistributedStore:
         protocol: str,
         rdma_devices: str,
         master_server_addr: str,
-        engine: None = None,
+        engine: InnerTransferEngine | None = None,
         enable_ssd_offload: bool = False,
         ssd_offload_path: str = "",
         tenant_id: str = "default",

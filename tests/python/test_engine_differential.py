@@ -3,8 +3,10 @@
 0.3.13.post1 is the reference; what came with 0.3.14 is compared with that version, whose other answers are the same.
 """
 
+import functools
 import json
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -21,43 +23,61 @@ INTENDED = {
 }
 
 
-def answers(kind: str) -> dict:
-    """What the script answers under a package."""
-    place = installation(kind)
-    command = [str(place.python), str(Path(__file__).with_name("engine_script.py"))]
-    run = subprocess.run(command, env=place.environment(), capture_output=True, text=True, timeout=120)
-    assert run.returncode == 0, run.stderr[-3000:]
-    steps = json.loads(run.stdout.split("\n=====\n")[1])
-    names = [name for name, _ in steps]
-    assert len(set(names)) == len(names), "two steps have one name"
-    return dict(steps)
+class Run:
+    """The script under a package, started at once and asked later: the versions run beside each other."""
+
+    def __init__(self, kind: str):
+        place = installation(kind)
+        command = [str(place.python), str(Path(__file__).with_name("engine_script.py"))]
+        self.output = tempfile.TemporaryFile()
+        self.errors = tempfile.TemporaryFile()
+        self.process = subprocess.Popen(command, env=place.environment(), stdout=self.output, stderr=self.errors)
+
+    @functools.cached_property
+    def answers(self) -> dict:
+        """What it answered, by the names of the steps."""
+        returned = self.process.wait(timeout=120)
+        assert returned == 0, self._text(self.errors)[-3000:]
+        steps = json.loads(self._text(self.output).split("\n=====\n")[1])
+        names = [name for name, _ in steps]
+        assert len(set(names)) == len(names), "two steps have one name"
+        return dict(steps)
+
+    @staticmethod
+    def _text(file) -> str:
+        file.seek(0)
+        return file.read().decode(errors="replace")
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
 
 
-@pytest.fixture(scope="module", name="ours")
-def ours_fixture(need):
-    """Our answers."""
-    need(OURS)
-    return answers(OURS)
+@pytest.fixture(scope="module", name="runs")
+def runs_fixture(need):
+    """One run of each package."""
+    need(OURS, WHEEL, NEW_WHEEL)
+    runs = {kind: Run(kind) for kind in (OURS, WHEEL, NEW_WHEEL)}
+    yield runs
+    for run in runs.values():
+        run.end()
 
 
 def differences(ours: dict, expected: dict) -> dict:
     return {name: (ours.get(name), answer) for name, answer in expected.items() if ours.get(name) != answer}
 
 
-def test_the_answers_are_the_peers_but_for_the_intended_differences(need, ours):
-    need(WHEEL)
-    expected = answers(WHEEL)
-    different = differences(ours, expected)
+def test_the_answers_are_the_peers_but_for_the_intended_differences(runs):
+    different = differences(runs[OURS].answers, runs[WHEEL].answers)
     unexpected = {name: pair for name, pair in different.items() if name not in INTENDED}
     assert not unexpected, "step: (ours, the peer's)"
     assert sorted(different) == sorted(INTENDED), "a difference that is listed but gone"
 
 
-def test_what_is_new_in_the_next_version_answers_alike(need, ours):
-    need(NEW_WHEEL)
-    expected = {name: answer for name, answer in answers(NEW_WHEEL).items() if name.startswith("14 ")}
+def test_what_is_new_in_the_next_version_answers_alike(runs):
+    expected = {name: answer for name, answer in runs[NEW_WHEEL].answers.items() if name.startswith("14 ")}
     assert len(expected) > 40
-    assert differences(ours, expected) == {}
+    assert differences(runs[OURS].answers, expected) == {}
 
 
 def test_the_documentation_lists_every_difference():

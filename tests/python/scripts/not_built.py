@@ -18,12 +18,6 @@ for name in [*_unbuilt.FUNCTIONS, *_unbuilt.CLASSES]:
         assert f"mooncake.store.{name} " in str(error), error
     else:
         raise AssertionError(f"{name} did something")
-try:
-    store.setup("127.0.0.1", "P2PHANDSHAKE", 0, 0, "tcp", "", "127.0.0.1:1", engine=object())
-except NotImplementedError as error:
-    assert "engine" in str(error)
-else:
-    raise AssertionError("an engine was taken")
 for option in ("enable_ssd_offload", "enable_client_http_server"):
     assert store.setup("127.0.0.1", "P2PHANDSHAKE", 0, 0, "tcp", "", "127.0.0.1:1", **{option: True}) == -600
     assert option in store.last_error()

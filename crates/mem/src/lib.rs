@@ -20,6 +20,7 @@ mod group;
 mod handover;
 mod mapping;
 mod memory_device;
+mod numa;
 mod process;
 mod registry;
 mod segment;
@@ -35,6 +36,7 @@ pub use group::{
 pub use handover::{Credentials, peer_credentials, recv_with_fds, send_with_fds};
 pub use mapping::{MapError, Mapping, PeerView};
 pub use memory_device::{Coherence, MemoryDevice};
+pub use numa::numa_node;
 pub use process::{PeerProcess, PeerProcessError, allow_reader};
 pub use registry::{
     Access, ForeignMemory, LocalBuffer, Location, RegionInfo, RegionPin, Registry, RegistryError, ShareableRegion,

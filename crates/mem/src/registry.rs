@@ -227,7 +227,7 @@ impl RegionInfo {
         let first = NonNull::new(self.address as *mut u8).unwrap_or(NonNull::dangling());
         // SAFETY: only a registry makes a value of this type, and it refuses the address zero. The range stays mapped
         // and writable until the region is removed (see `ForeignMemory::new`; a segment owns its mapping).
-        unsafe { Span::from_raw(first, self.len as usize, true) }
+        unsafe { Span::from_raw(first, self.len as usize, true) }.marked(self.on_device)
     }
 }
 

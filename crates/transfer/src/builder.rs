@@ -102,7 +102,9 @@ impl EngineBuilder {
         let mut transports = transports(&self.settings, &counters, &hardware);
         let naming = Naming::new(self.store, self.name, serving.as_ref(), &self.settings, &self.clock)?;
         let server = serving.as_ref().map(|_| &naming.name);
-        let rdma = RdmaTransport::start(&self.settings, &self.clock, server);
+        let publisher = naming.publisher.clone();
+        let changed = move || publisher.iter().for_each(|publisher| publisher.stale());
+        let rdma = RdmaTransport::start(&self.settings, &self.clock, server, Box::new(changed));
         if let Some(rdma) = rdma.map_err(|reason| StartError::Rdma { reason })? {
             transports.push(Box::new(rdma));
         }

@@ -185,6 +185,12 @@ impl Publisher {
         }
     }
 
+    /// As [`Publisher::changed`], without waiting.
+    pub(crate) fn stale(&self) {
+        self.state.lock().wanted += 1;
+        self.wake.notify_all();
+    }
+
     fn hold(&self) {
         self.state.lock().held += 1;
     }

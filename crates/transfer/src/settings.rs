@@ -152,6 +152,7 @@ impl EngineSettings {
             }
         }
         settings.cuda_library = lookup("YB_CUDA_LIBRARY").filter(|path| !path.is_empty()).map(PathBuf::from);
+        settings.rdma = RdmaSettings::from_env(&lookup);
         settings.version_1_only = lookup("MC_TCP_PROTO").as_deref() == Some("1");
         if let Some(length) = number("MC_HANDSHAKE_MAX_LENGTH", 1 << 20..=128 << 20) {
             settings.handshake_max_length = length;

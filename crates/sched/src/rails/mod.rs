@@ -163,6 +163,9 @@ pub enum Completion {
     Failed(Fault),
     /// It was flushed, because its rail broke or because it was recalled. Whether its bytes arrived is not known.
     Flushed,
+    /// It was given back because another slice was refused and broke the connection, or because the peer made a new
+    /// one: not its own fault, nor the rail's. Whether its bytes arrived is not known.
+    Returned,
 }
 
 /// Whose fault a failed slice is.

@@ -189,7 +189,7 @@ impl RailScheduler {
         let is_rails_fault = match completion {
             Completion::Failed(fault) => fault == Fault::Rail,
             Completion::Flushed => !recalled,
-            Completion::Done => false,
+            Completion::Done | Completion::Returned => false,
         };
         if is_rails_fault && self.rails.get_mut(rail).is_some_and(|rail| rail.failed(now, &self.settings)) {
             self.pause(now, rail);
@@ -207,7 +207,9 @@ impl RailScheduler {
                 self.end(now, transfer, End::Failed(Failure::Refused));
                 self.settle(transfer);
             }
-            Completion::Failed(Fault::Rail) | Completion::Flushed => self.retry(now, slice.0, is_rails_fault),
+            Completion::Failed(Fault::Rail) | Completion::Flushed | Completion::Returned => {
+                self.retry(now, slice.0, is_rails_fault);
+            }
         }
         self.refresh(now, rail);
         true

@@ -114,6 +114,7 @@ impl Checker {
                 *known.failures.entry(post.offset).or_default() += 1;
                 known.came_back_from.insert(post.offset, post.rail);
             }
+            Completion::Returned => drop(known.came_back_from.insert(post.offset, post.rail)),
         }
     }
 

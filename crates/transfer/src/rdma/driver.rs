@@ -10,7 +10,7 @@ use yb_types::MonotonicTime;
 use yb_verbs::{Completion, EventKind, WorkStatus};
 
 use super::connectors::Connectors;
-use super::endpoint::Ended;
+use super::endpoint::{Cause, Ended};
 use super::hub::{Hub, Order};
 use super::nic::OpenNic;
 use super::peer::Route;
@@ -22,9 +22,13 @@ const KEPT_ROUTES: usize = 256;
 /// Rounds of polling a device before the others have their turn.
 const ROUNDS: usize = 8;
 
+/// Called when peers must be told of other devices than before.
+pub(crate) type Changed = Box<dyn Fn() + Send + Sync>;
+
 pub(crate) struct Driver {
     hub: Arc<Hub>,
     connectors: Arc<Connectors>,
+    changed: Changed,
     routes: BTreeMap<RouteKey, Rails>,
     next_key: RouteKey,
     completions: Vec<Completion>,
@@ -35,11 +39,12 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    pub(crate) fn new(hub: Arc<Hub>, connectors: Arc<Connectors>) -> Self {
+    pub(crate) fn new(hub: Arc<Hub>, connectors: Arc<Connectors>, changed: Changed) -> Self {
         let last_activity = hub.clock.now();
         Driver {
             hub,
             connectors,
+            changed,
             routes: BTreeMap::new(),
             next_key: 1,
             completions: Vec::new(),
@@ -203,7 +208,7 @@ impl Driver {
                     EventKind::QpFatal => {
                         let mut endpoints = hub.endpoints.lock();
                         if let Some(id) = event.qp_num.and_then(|number| endpoints.of_pair(index, number)) {
-                            endpoints.take_down(id, now);
+                            endpoints.take_down(id, Cause::Rail, now);
                         }
                     }
                     _ => {}
@@ -219,6 +224,7 @@ impl Driver {
             Ok(moved) => {
                 if moved {
                     self.hub.endpoints.lock().take_down_all(index, now);
+                    (self.changed)();
                 }
                 if !open.is_active() {
                     self.port(index, true, now);
@@ -232,8 +238,9 @@ impl Driver {
     }
 
     fn port(&mut self, index: usize, up: bool, now: MonotonicTime) {
-        if let Some(open) = self.hub.nics.get(index) {
-            open.set_active(up);
+        let before = self.hub.nics.get(index).map(|open| open.set_active(up));
+        if before != Some(up) {
+            (self.changed)();
         }
         if !up {
             self.hub.endpoints.lock().take_down_all(index, now);

@@ -47,8 +47,10 @@ pub(crate) enum Ending {
     Moved,
     /// The device or the peer says why.
     Failed(WorkStatus),
-    /// Not done, and no fault of its own.
+    /// Not done, because the rail broke or because it was recalled.
     GivenBack,
+    /// Not done, and neither its own fault nor the rail's.
+    Returned,
 }
 
 /// A piece of work that ended.
@@ -56,6 +58,24 @@ pub(crate) enum Ending {
 pub(crate) struct Ended<S> {
     pub(crate) slice: S,
     pub(crate) ending: Ending,
+}
+
+/// Why an endpoint is taken down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// The way to the peer, or one of the devices, failed, or was told to stop.
+    Rail,
+    /// Something that says nothing about the rail: a refused work request, a new connection.
+    Other,
+}
+
+impl Cause {
+    fn ending(self) -> Ending {
+        match self {
+            Cause::Rail => Ending::GivenBack,
+            Cause::Other => Ending::Returned,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -79,8 +99,8 @@ pub(crate) struct Endpoint<S> {
     pub(crate) nic: usize,
     pub(crate) link: Link,
     pairs: Vec<Pair<S>>,
-    /// Set when it is taken down; destroyed then at the latest.
-    dying: Option<MonotonicTime>,
+    /// Set when it is taken down: destroyed then at the latest, and why.
+    dying: Option<(MonotonicTime, Cause)>,
     next: usize,
 }
 
@@ -157,7 +177,7 @@ impl<S: Clone> Endpoints<S> {
     pub(crate) fn add(&mut self, nic: usize, link: Link, qps: Vec<QueuePair>, now: MonotonicTime) -> EndpointId {
         let key = (nic, Arc::clone(&link.peer_path));
         if let Some(old) = self.by_key.get(&key).copied() {
-            self.take_down(old, now);
+            self.take_down(old, Cause::Other, now);
         }
         let by_id = &self.by_id;
         let quiet = |id: &EndpointId| by_id.get(id).is_some_and(Endpoint::is_quiet);
@@ -225,7 +245,7 @@ impl<S: Clone> Endpoints<S> {
                 for left in chain.rev() {
                     work.push_front(left);
                 }
-                self.take_down(id, now);
+                self.take_down(id, Cause::Rail, now);
                 return true;
             }
         }
@@ -245,6 +265,8 @@ impl<S: Clone> Endpoints<S> {
         // A completion of an earlier queue pair with this number covers nothing.
         let covered = pair.posted.binary_search_by_key(&completion.id, |posted| posted.serial).ok()? + 1;
         let done = completion.status == WorkStatus::Done;
+        let refused = matches!(completion.status, WorkStatus::Refused(_) | WorkStatus::Local(_));
+        let cause = if refused { Cause::Other } else { Cause::Rail };
         for posted in pair.posted.drain(..covered) {
             if let Some((used, _)) = self.outstanding.get_mut(nic) {
                 *used -= 1;
@@ -255,16 +277,15 @@ impl<S: Clone> Endpoints<S> {
             };
             let ending = match completion.status {
                 WorkStatus::Done => Ending::Moved,
-                WorkStatus::Flushed => Ending::GivenBack,
-                status if posted.serial == completion.id => Ending::Failed(status),
-                // Unsignalled work before a failure: most likely done, but nobody said so.
-                _ => Ending::GivenBack,
+                status if posted.serial == completion.id && status != WorkStatus::Flushed => Ending::Failed(status),
+                // Also unsignalled work before a failure: most likely done, but nobody said so.
+                _ => endpoint.dying.map_or(cause, |(_, cause)| cause).ending(),
             };
             ended.push(Ended { slice, ending });
         }
         let broke = !done && endpoint.dying.is_none();
         if broke {
-            self.take_down(id, now);
+            self.take_down(id, cause, now);
         } else if endpoint.dying.is_some() {
             self.bury(id);
         }
@@ -272,9 +293,9 @@ impl<S: Clone> Endpoints<S> {
     }
 
     /// Stops an endpoint: it takes nothing new, and what is outstanding comes back.
-    pub(crate) fn take_down(&mut self, id: EndpointId, now: MonotonicTime) {
+    pub(crate) fn take_down(&mut self, id: EndpointId, cause: Cause, now: MonotonicTime) {
         let Some(endpoint) = self.by_id.get_mut(&id).filter(|endpoint| endpoint.dying.is_none()) else { return };
-        endpoint.dying = Some(now + DRAIN);
+        endpoint.dying = Some((now + DRAIN, cause));
         let (nic, key) = (endpoint.nic, (endpoint.nic, Arc::clone(&endpoint.link.peer_path)));
         for pair in &mut endpoint.pairs {
             if pair.posted.is_empty() {
@@ -302,7 +323,7 @@ impl<S: Clone> Endpoints<S> {
                 }
                 Err(error) => {
                     tracing::warn!(error, "a queue pair cannot be drained and is destroyed");
-                    endpoint.dying = Some(now);
+                    endpoint.dying = Some((now, cause));
                 }
             }
         }
@@ -319,7 +340,7 @@ impl<S: Clone> Endpoints<S> {
     pub(crate) fn take_down_all(&mut self, nic: usize, now: MonotonicTime) {
         let on_nic = self.by_id.iter().filter(|(_, endpoint)| endpoint.nic == nic && endpoint.dying.is_none());
         for id in on_nic.map(|(id, _)| *id).collect::<Vec<_>>() {
-            self.take_down(id, now);
+            self.take_down(id, Cause::Rail, now);
         }
     }
 
@@ -344,15 +365,15 @@ impl<S: Clone> Endpoints<S> {
         let late = self.by_id.iter().filter(|(_, endpoint)| unready(endpoint));
         for id in late.map(|(id, _)| *id).collect::<Vec<_>>() {
             tracing::info!(id, "a peer never said that its queue pairs are ready");
-            self.take_down(id, now);
+            self.take_down(id, Cause::Rail, now);
         }
-        let over = self.by_id.iter().filter(|(_, endpoint)| endpoint.dying.is_some_and(|by| by <= now));
+        let over = self.by_id.iter().filter(|(_, endpoint)| endpoint.dying.is_some_and(|(by, _)| by <= now));
         for id in over.map(|(id, _)| *id).collect::<Vec<_>>() {
             self.destroy(id);
         }
         ended.append(&mut self.given_back);
         let times = self.by_id.values().filter_map(|endpoint| match (endpoint.dying, endpoint.link.state) {
-            (Some(by), _) => Some(by),
+            (Some((by, _)), _) => Some(by),
             (None, LinkState::WaitingForReady { until }) => Some(until),
             _ => None,
         });
@@ -392,7 +413,8 @@ impl<S: Clone> Endpoints<S> {
                 *used -= pair.posted.len();
             }
             let back = pair.posted.into_iter().filter_map(|posted| posted.slice);
-            self.given_back.extend(back.map(|slice| Ended { slice, ending: Ending::GivenBack }));
+            let ending = endpoint.dying.map_or(Cause::Rail, |(_, cause)| cause).ending();
+            self.given_back.extend(back.map(|slice| Ended { slice, ending }));
         }
     }
 }

@@ -11,7 +11,7 @@ use yb_env::Clock;
 use yb_types::MonotonicTime;
 use yb_verbs::QueuePair;
 
-use super::endpoint::{EndpointId, Endpoints};
+use super::endpoint::{Cause, EndpointId, Endpoints};
 use super::gid::{gid_text, parse_gid};
 use super::link::{Link, LinkState, OwnAddress, Verdict, judge};
 use super::memory::RegionTable;
@@ -199,7 +199,7 @@ impl Hub {
         };
         let peer_gid = message.peer_gid().map_err(str::to_owned)?.ok_or_else(|| "no GID".to_owned())?;
         if let Err(text) = self.join(&endpoints, id, open, (peer_gid, message.lid), &message.pairs) {
-            endpoints.take_down(id, now);
+            endpoints.take_down(id, Cause::Rail, now);
             return Err(text);
         }
         let patience = self.settings.ready_timeout;
@@ -269,7 +269,7 @@ impl Hub {
         let result =
             if own_path == peer_path { self.connect_to_itself(id, open) } else { self.ask(route, (id, device), open) };
         if result.is_err() {
-            self.endpoints.lock().take_down(id, self.clock.now());
+            self.endpoints.lock().take_down(id, Cause::Rail, self.clock.now());
         }
         result
     }

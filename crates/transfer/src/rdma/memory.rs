@@ -73,6 +73,8 @@ pub(crate) fn register<H: Hold + Clone>(
 #[derive(Debug)]
 pub(crate) struct RegisteredRegion {
     pub(crate) info: RegionInfo,
+    /// Where it lives: as its owner said, else the node of its first page.
+    pub(crate) location: String,
     pub(crate) chunks: Vec<Chunk<RegionInfo>>,
 }
 
@@ -96,7 +98,10 @@ impl RegionTable {
             len: region.len,
             reason,
         })?;
-        let registered = RegisteredRegion { info: region.clone(), chunks };
+        let node = || yb_mem::numa_node(&region.span()).map(|node| format!("cpu:{node}"));
+        let found = region.location.is_unknown().then(node).flatten();
+        let location = found.unwrap_or_else(|| region.location.to_string());
+        let registered = RegisteredRegion { info: region.clone(), location, chunks };
         self.0.write().insert(region.address, Arc::new(registered));
         Ok(())
     }
@@ -130,7 +135,8 @@ impl RegionTable {
                 .ok()
         });
         let chunk = Chunk { address: region.address, len: region.len, regions: registered.collect() };
-        let registered = RegisteredRegion { info: region.clone(), chunks: vec![chunk] };
+        let location = region.location.to_string();
+        let registered = RegisteredRegion { info: region.clone(), location, chunks: vec![chunk] };
         self.0.write().insert(region.address, Arc::new(registered));
     }
 

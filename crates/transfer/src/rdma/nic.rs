@@ -61,8 +61,9 @@ impl OpenNic {
         self.active.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn set_active(&self, active: bool) {
-        self.active.store(active, Ordering::SeqCst);
+    /// Gives what it was before.
+    pub(crate) fn set_active(&self, active: bool) -> bool {
+        self.active.swap(active, Ordering::SeqCst)
     }
 
     /// Work requests that may be outstanding on the device: each may end in a completion.

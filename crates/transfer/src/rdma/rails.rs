@@ -12,7 +12,7 @@ use yb_types::MonotonicTime;
 use yb_verbs::{WorkKind, WorkStatus};
 
 use super::connectors::Connectors;
-use super::endpoint::{Ended, Ending, Work, WorkBytes};
+use super::endpoint::{Cause, Ended, Ending, Work, WorkBytes};
 use super::hub::Hub;
 use super::memory::Keys;
 use super::peer::Route;
@@ -220,7 +220,7 @@ impl Rails {
         let current = endpoints.find(rail.nic, &rail.peer_path).map(|(id, _)| id);
         // Work of an endpoint that is taken down already comes back by itself.
         if let Some(id) = current.filter(|id| endpoints.holds(*id, is_it)) {
-            endpoints.take_down(id, now);
+            endpoints.take_down(id, Cause::Rail, now);
         }
     }
 
@@ -346,6 +346,7 @@ impl Rails {
         let end = match ended.ending {
             Ending::Moved => SliceEnd::Done,
             Ending::GivenBack => SliceEnd::Flushed,
+            Ending::Returned => SliceEnd::Returned,
             Ending::Failed(status) => {
                 let (fault, kind) = blame(status);
                 self.note(slice, index, kind, format!("work request ended with {status:?}"));

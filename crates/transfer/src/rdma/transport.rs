@@ -10,7 +10,7 @@ use yb_mem::{RegionInfo, RegistryError, Span};
 use yb_verbs::{MemoryAccess, WorkKind};
 
 use super::connectors::Connectors;
-use super::driver::Driver;
+use super::driver::{Changed, Driver};
 use super::gid::gid_text;
 use super::hub::{Hub, Order};
 use super::memory::{Chunk, RegisteredRegion, register};
@@ -52,7 +52,7 @@ struct Holds<'a> {
 
 impl RdmaTransport {
     /// Opens the devices and starts the driver. `server` is the name under which peers connect to this engine; `None` =
-    /// nobody can. Gives `None` where RDMA is not wanted, or not needed and not there.
+    /// nobody can. `changed` is called when our devices are others than described before. Gives `None` where RDMA is not wanted, or not needed and not there.
     ///
     /// # Errors
     /// One sentence, when RDMA is required and cannot be used.
@@ -60,12 +60,13 @@ impl RdmaTransport {
         settings: &EngineSettings,
         clock: &Clock,
         server: Option<&Arc<str>>,
+        changed: Changed,
     ) -> Result<Option<Self>, String> {
         let mode = settings.rdma.mode;
         if mode == RdmaMode::Off {
             return Ok(None);
         }
-        match Self::open(settings, clock, server) {
+        match Self::open(settings, clock, server, changed) {
             Ok(transport) => Ok(Some(transport)),
             Err(reason) if mode == RdmaMode::Auto => {
                 tracing::info!(reason, "RDMA is not used");
@@ -75,7 +76,12 @@ impl RdmaTransport {
         }
     }
 
-    fn open(settings: &EngineSettings, clock: &Clock, server: Option<&Arc<str>>) -> Result<Self, String> {
+    fn open(
+        settings: &EngineSettings,
+        clock: &Clock,
+        server: Option<&Arc<str>>,
+        changed: Changed,
+    ) -> Result<Self, String> {
         let nics = Nics::open(&settings.rdma)?;
         let server = match (server, &settings.rdma.bind_address) {
             (Some(server), Some(address)) => match split_endpoint(server) {
@@ -90,7 +96,7 @@ impl RdmaTransport {
         let hub = Hub::new(nics, settings.rdma.clone(), clock.clone(), server, timing);
         let hub = Arc::new(hub.map_err(|error| format!("preparing the RDMA driver: {error}"))?);
         let connectors = Connectors::new(Arc::clone(&hub));
-        let driver = Driver::new(Arc::clone(&hub), Arc::clone(&connectors));
+        let driver = Driver::new(Arc::clone(&hub), Arc::clone(&connectors), changed);
         let driver = yb_env::spawn_thread("yb-rdma", move || driver.run())
             .map_err(|error| format!("starting the RDMA driver: {error}"))?;
         let gpus = Gpus::new(settings.cuda_library.clone());
@@ -165,7 +171,7 @@ impl RdmaTransport {
             job.fail(TransferErrorKind::RemoteRefused, "the range is not inside the peer's registered memory");
             return None;
         }
-        let inline = job.op == Opcode::Write && job.len() <= u64::from(self.hub.settings.max_inline);
+        let inline = self.fits_inline(job, job.len());
         let local = if inline { Ok(vec![anything(&job.local)]) } else { self.local(job, holds) };
         let local = match local {
             Ok(local) => local,
@@ -233,9 +239,14 @@ impl RdmaTransport {
         }
     }
 
+    /// Whether bytes can be sent inside of a work request: the CPU copies them there.
+    fn fits_inline(&self, job: &Job<'_>, len: u64) -> bool {
+        job.op == Opcode::Write && len <= u64::from(self.hub.settings.max_inline) && !job.local.is_on_device()
+    }
+
     fn part(&self, job: &Job<'_>, place: usize, peer: &Arc<Peer>, part: &Part, ticket: &Arc<Ticket>) -> Move {
         let (local, remote) = (job.local.address() + part.offset, job.remote + part.offset);
-        let small = job.op == Opcode::Write && part.len <= u64::from(self.hub.settings.max_inline);
+        let small = self.fits_inline(job, part.len);
         let bytes = job.local.slice(part.offset as usize, part.len as usize).ok().filter(|_| small);
         let nic_hint = job.options.nic_hint.as_deref();
         let hint = nic_hint.and_then(|name| self.hub.nics.by_name(name)).map(|(index, _)| index);
@@ -254,7 +265,7 @@ impl RdmaTransport {
                 .hub
                 .regions
                 .covering(&job.local)
-                .map_or_else(|| "*".to_owned(), |r| r.info.location.to_string()),
+                .map_or_else(|| "*".to_owned(), |region| region.location.clone()),
             remote_location: peer.location(job.remote).to_owned(),
             hint,
             class: job.options.class,
@@ -296,6 +307,10 @@ impl Transport for RdmaTransport {
     }
 
     fn run(&self, jobs: &mut [Job<'_>], limits: &Limits<'_>) {
+        if let Some(over) = limits.over() {
+            jobs.iter_mut().for_each(|job| job.fail(over, "before it was started"));
+            return;
+        }
         let all: Vec<usize> = (0..jobs.len()).collect();
         self.round(jobs, &all, false, limits);
         let again: Vec<usize> = all
@@ -356,7 +371,7 @@ impl Transport for RdmaTransport {
                 let rkeys: Vec<u64> = chunk.rkeys().iter().map(|key| u64::from(*key)).collect();
                 // Local keys are of no use to peers, but their readers count them.
                 let lkeys = vec![0; rkeys.len()];
-                let name = region.info.location.to_string();
+                let name = region.location.clone();
                 BufferDesc { name, rkeys, lkeys, ..BufferDesc::new(chunk.address, chunk.len) }
             }));
         }

@@ -74,11 +74,15 @@ impl Paths {
                 continue;
             }
             self.run_on(transport.as_ref(), now, limits);
-            let again = limits.over().is_none();
-            let settled = partition(left, |job| !again && job.outcome.is_some() || job.is_settled());
+            let settled = partition(left, Job::is_settled);
             left = left.split_at_mut(settled).1;
             if left.is_empty() {
                 break;
+            }
+            if limits.over().is_some() {
+                // What has failed is not tried again.
+                let failed = partition(left, |job| job.outcome.is_some());
+                left = left.split_at_mut(failed).1;
             }
         }
         left

@@ -187,7 +187,7 @@ impl Shared {
     ) {
         let total: u64 = requests.iter().map(|request| request.local.len()).fold(0, u64::saturating_add);
         let immediate = |r: &Request<'_>| self.paths.is_immediate(&r.segment, r.remote.0, r.local.len());
-        if total <= INLINE_BYTES && requests.iter().all(immediate) {
+        if total <= INLINE_BYTES && !batch.is_cancelled() && requests.iter().all(immediate) {
             return self.run_here(batch, first, requests, deadline);
         }
         self.enqueue(cut(batch, first, requests, deadline, self.settings.chunk_bytes));

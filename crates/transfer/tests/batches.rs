@@ -210,6 +210,11 @@ fn what_waits_in_the_queue_is_cancelled_at_once() {
     stage.a.cancel(again).unwrap();
     stage.a.submit_to(again, vec![stage.request(Opcode::Read, 0, 1 << 20)]).unwrap();
     assert_eq!(stage.done(again), [TaskState::Cancelled], "what comes later to a cancelled batch too");
+    let inside = self::stage(&EngineSettings { in_process: true, ..tcp_settings() }, 4096);
+    let again = inside.a.open_batch(1).unwrap();
+    inside.a.cancel(again).unwrap();
+    inside.a.submit_to(again, vec![inside.request(Opcode::Read, 0, 64)]).unwrap();
+    assert_eq!(inside.done(again), [TaskState::Cancelled], "and what would be moved at once");
 }
 
 #[test]

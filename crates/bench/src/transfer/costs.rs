@@ -1,7 +1,11 @@
 //! What the engine itself costs, beside the transports: time of one thread for submitting, asking and releasing.
 
+use std::collections::VecDeque;
+use std::time::Duration;
+
 use serde::Serialize;
 use yb_env::Clock;
+use yb_sched::{Completion, Effect, RailScheduler, RailSettings, RailSpec, TransferSpec};
 use yb_transfer::{
     Access, BatchError, Engine, EngineSettings, MapError, MemorySegment, Opcode, RegistryError, Request, SegmentHandle,
     SegmentOptions, StartError, TaskState, TransferError,
@@ -31,6 +35,10 @@ pub struct EngineCosts {
     pub progress_of_10_000: f64,
     /// To submit a batch of 10,000 such writes, see each complete and release it, for each of them.
     pub write_of_10_000: f64,
+    /// To schedule one slice over 2 rails and hear of its end.
+    pub slice_over_2_rails: f64,
+    /// The same over 64 rails.
+    pub slice_over_64_rails: f64,
 }
 
 /// A measurement that could not be made.
@@ -81,6 +89,8 @@ pub fn measure(rounds: u64) -> Result<EngineCosts, CostError> {
         progress_of_10: stage.polling(rounds, 10, Stage::ask_progress)?,
         progress_of_10_000: stage.polling(rounds, 10_000, Stage::ask_progress)?,
         write_of_10_000: stage.time(large, |stage| stage.write_batch(10_000))? / 10_000.0,
+        slice_over_2_rails: stage.slices(rounds, 2)?,
+        slice_over_64_rails: stage.slices(rounds, 64)?,
     })
 }
 
@@ -108,10 +118,33 @@ impl Stage {
     ) -> Result<f64, CostError> {
         let batch = self.engine.open_batch(tasks)?;
         self.engine.submit_to(batch, self.requests(tasks)?)?;
-        self.engine.wait(batch, self.engine.now() + std::time::Duration::from_secs(60))?;
+        self.engine.wait(batch, self.engine.now() + Duration::from_secs(60))?;
         let nanos = self.time(rounds, |stage| round(stage, batch, tasks))?;
         self.engine.release(batch)?;
         Ok(nanos)
+    }
+
+    /// Nanoseconds of one slice of a transfer that never ends, over rails whose windows are kept full.
+    fn slices(&self, rounds: u64, rails: u32) -> Result<f64, CostError> {
+        let mut now = self.clock.now();
+        let mut scheduler = RailScheduler::new(RailSettings::default());
+        for _ in 0..rails {
+            scheduler.add_rail(now, RailSpec::new(12_500_000_000, 0));
+        }
+        scheduler.submit(now, TransferSpec::new(u64::MAX / 2));
+        let mut posted = VecDeque::new();
+        self.time(rounds, |_| {
+            now = now + Duration::from_micros(5);
+            if let Some(slice) = posted.pop_front() {
+                scheduler.completed(now, slice, Completion::Done);
+            }
+            while let Some(effect) = scheduler.poll(now) {
+                if let Effect::Post(post) = effect {
+                    posted.push_back(post.slice);
+                }
+            }
+            Ok(())
+        })
     }
 
     fn ask_every_task(&self, batch: yb_transfer::BatchId, tasks: usize) -> Result<(), CostError> {
@@ -148,7 +181,7 @@ impl Stage {
     }
 
     fn write_sync(&self) -> Result<(), CostError> {
-        let until = self.engine.now() + std::time::Duration::from_secs(60);
+        let until = self.engine.now() + Duration::from_secs(60);
         Ok(self.engine.transfer_sync(&self.requests(1)?, until).into_result()?)
     }
 }

@@ -158,11 +158,15 @@ impl Batch {
     /// Why a chunk of this task need not run, if it need not.
     pub(crate) fn stopped(&self, index: usize) -> Option<TransferErrorKind> {
         let task = self.tasks.get(index)?;
-        let cancelled = self.cancelled.load(Ordering::SeqCst) || task.cancelled.load(Ordering::SeqCst);
-        if cancelled {
+        if self.is_cancelled() || task.cancelled.load(Ordering::SeqCst) {
             return Some(TransferErrorKind::Cancelled);
         }
         task.error.get().map(TransferError::kind)
+    }
+
+    /// Whether all of the batch was asked to stop.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::SeqCst)
     }
 
     /// A chunk goes to the transports: what stops it. `task` where it has only one.
@@ -171,9 +175,7 @@ impl Batch {
         let mut in_flight = self.in_flight.lock();
         in_flight.push(InFlight { task, cancel: Arc::clone(&cancel) });
         // Whoever cancels sets the flag before it looks at the list.
-        if task.map_or(self.cancelled.load(Ordering::SeqCst), |task| {
-            self.stopped(task) == Some(TransferErrorKind::Cancelled)
-        }) {
+        if task.map_or(self.is_cancelled(), |task| self.stopped(task) == Some(TransferErrorKind::Cancelled)) {
             cancel.cancel();
         }
         cancel

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Parser, Subcommand};
 use yb_bench::rpc::Operation;
 use yb_bench::transfer::sweep::Route;
+use yb_evict::PolicyKind;
 use yb_replay::Speed;
 
 use crate::failure::{Failure, Outcome};
@@ -358,6 +359,15 @@ pub struct ReplayArgs {
     /// Print the result as one JSON object
     #[arg(long)]
     pub json: bool,
+    /// Touch no pool: count the hits of an eviction policy, beside LRU and the offline optimum
+    #[arg(long, requires = "capacity")]
+    pub simulate: bool,
+    /// The simulated policy: chain, lru, near-lru (what Mooncake does), s3-fifo
+    #[arg(long, default_value_t, requires = "simulate", value_name = "NAME")]
+    pub policy: PolicyKind,
+    /// Blocks that the simulated pool holds; several give a line each: 1000,5000
+    #[arg(long, requires = "simulate", value_delimiter = ',', value_parser = block_count, value_name = "BLOCKS")]
+    pub capacity: Vec<usize>,
 }
 
 /// `trace`
@@ -579,6 +589,14 @@ fn node_count(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(count) if (1..=256).contains(&count) => Ok(count),
         _ => Err("a number from 1 to 256".to_owned()),
+    }
+}
+
+/// Blocks of a simulated pool: at least one, and few enough to count in 32 bits.
+fn block_count(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(count) if (1..=0x7fff_ffff).contains(&count) => Ok(count),
+        _ => Err("a number of blocks, at least 1".to_owned()),
     }
 }
 

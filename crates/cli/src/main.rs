@@ -60,6 +60,7 @@ fn run(command: &Command) -> Outcome {
         Command::Stat(args) => commands::objects::stat(args),
         Command::Ls(args) => commands::objects::ls(args),
         Command::Rm(args) => commands::objects::rm(args),
+        Command::Replay(args) if args.simulate => commands::simulate::run(args),
         Command::Replay(args) => commands::replay::run(args),
         Command::Status(args) => commands::status::run(args),
         Command::Doctor(args) => commands::doctor::run(args),

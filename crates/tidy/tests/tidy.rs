@@ -10,7 +10,7 @@ const ISLANDS: &[&str] =
     &["crates/mem/", "crates/uring/", "crates/verbs/", "crates/cuda/", "crates/classic/", "crates/capi/", "crates/python/"];
 
 /// Crates without I/O, clock or threads; they may depend on each other only.
-const PURE: &[&str] = &["yb-types", "yb-pack", "yb-pack-derive", "yb-wire", "yb-alloc", "yb-catalog", "yb-settings", "yb-sched"];
+const PURE: &[&str] = &["yb-types", "yb-pack", "yb-pack-derive", "yb-wire", "yb-alloc", "yb-evict", "yb-catalog", "yb-settings", "yb-sched"];
 
 const LINES_MAX: usize = 800;
 

@@ -5,6 +5,7 @@ mod bench_transfer;
 pub mod doctor;
 pub mod objects;
 pub mod replay;
+pub mod simulate;
 pub mod status;
 pub mod topology;
 pub mod trace;

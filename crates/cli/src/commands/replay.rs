@@ -73,7 +73,8 @@ fn verdict(report: &Report) -> Outcome {
     Ok(())
 }
 
-fn open(path: &Path) -> Outcome<Box<dyn BufRead>> {
+/// A trace to read; `-` is standard input.
+pub fn open(path: &Path) -> Outcome<Box<dyn BufRead>> {
     if path.as_os_str() == "-" {
         return Ok(Box::new(BufReader::new(io::stdin())));
     }

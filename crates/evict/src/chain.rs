@@ -1,0 +1,421 @@
+//! Our policy: prefix chains, ranked by what their last access promises.
+//!
+//! Keys form a forest: the parent of a key is the key before it in its batch. Only leaves stand in queues, so a parent
+//! never goes before its child. There is a queue for every class of access and bin of age ([`crate::density`]); the
+//! victim comes from the occupied queue that ranks lowest. An access moves the whole path to the youngest bin, so the
+//! conversation ages as one. What was evicted leaves a ghost: a conversation that comes back is known as one.
+
+use yb_types::MonotonicTime;
+
+use crate::arena::{Arena, List, NIL, mix};
+use crate::density::{BINS, CELLS, Density, Kind, class, not_tail};
+use crate::ghosts::Ghosts;
+use crate::policy::{Batch, Key, Policy, Victims};
+
+/// A key that is used so often is a shared prompt: what follows it is a conversation of its own.
+const HUB_USES: u8 = 64;
+/// Accesses within so many ticks (0.5 s) are one: exist, get and the other ranks of one request.
+const SAME_ACCESS: u32 = 8;
+/// Ticks between two looks at the queues' fronts.
+const AGEING: u32 = 4;
+/// Recent neighbours that are remembered until their put comes.
+const LINKS: usize = 4096;
+/// [`Facts::bin`] of keys that a lease held when their turn came, and of keys in no queue.
+const HELD: u8 = BINS as u8;
+const NO_QUEUE: u8 = HELD + 1;
+
+/// Sizes of a [`Chain`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChainSettings {
+    /// Keys that the pool holds when it is full, roughly: what is learned fades with it.
+    pub capacity: usize,
+    /// Evicted keys that are remembered, 5.3 bytes each.
+    pub ghosts: usize,
+}
+
+impl ChainSettings {
+    /// Eight ghosts for each key.
+    pub fn for_capacity(capacity: usize) -> Self {
+        ChainSettings { capacity, ghosts: capacity.saturating_mul(8) }
+    }
+}
+
+/// What is kept of a key: 16 bytes, 32 with key and neighbours.
+#[derive(Clone, Copy, Debug)]
+struct Facts {
+    parent: u32,
+    children: u32,
+    /// Tick of the last access.
+    seen: u32,
+    class: u8,
+    uses: u8,
+    /// Bin of the queue that it stands in.
+    bin: u8,
+    /// Removed, and only there because it has children.
+    gone: bool,
+}
+
+/// The neighbour before a key in a lookup, kept until the key is put: a put names only what was missing.
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    of: u64,
+    parent: Key,
+    length: u32,
+}
+
+/// Where in its request a key stands.
+#[derive(Clone, Copy, Debug)]
+struct Position {
+    length: usize,
+    last: bool,
+    extends: bool,
+}
+
+/// Our policy. 32 bytes a key, 5 to 10 in the index, and 43 for its share of the ghosts.
+#[derive(Debug)]
+pub struct Chain {
+    nodes: Arena<Facts>,
+    /// A queue for each class and bin, the longest unused in front.
+    cells: Vec<List>,
+    /// Bit `rank`: the queue of that rank is not empty.
+    occupied: [u64; CELLS.div_ceil(64)],
+    held: List,
+    density: Density,
+    ghosts: Ghosts,
+    links: Vec<Link>,
+    aged: u32,
+}
+
+/// 2^26 ns (67 ms), as the catalog counts.
+fn tick(now: MonotonicTime) -> u32 {
+    (now.0 >> 26) as u32
+}
+
+impl Chain {
+    /// Without keys.
+    pub fn new(settings: ChainSettings) -> Self {
+        Chain {
+            nodes: Arena::new(),
+            cells: vec![List::EMPTY; CELLS],
+            occupied: [0; CELLS.div_ceil(64)],
+            held: List::EMPTY,
+            density: Density::new(settings.capacity),
+            ghosts: Ghosts::new(settings.ghosts),
+            links: vec![Link { of: 0, parent: Key(0), length: 0 }; LINKS],
+            aged: 0,
+        }
+    }
+
+    /// The resident parent of a resident key, for tests of the order.
+    pub fn parent(&mut self, key: Key) -> Option<Key> {
+        let slot = self.nodes.find(key)?;
+        let parent = self.nodes[slot].value.parent;
+        (parent != NIL && !self.nodes[parent].value.gone).then(|| self.nodes[parent].key)
+    }
+
+    fn cell(facts: &Facts) -> usize {
+        usize::from(facts.class) * BINS + usize::from(facts.bin)
+    }
+
+    fn mark(&mut self, cell: usize) {
+        let rank = self.density.rank(cell);
+        let bit = 1 << (rank % 64);
+        if self.cells[cell].is_empty() {
+            self.occupied[rank / 64] &= !bit;
+        } else {
+            self.occupied[rank / 64] |= bit;
+        }
+    }
+
+    fn lowest_cell(&mut self) -> Option<usize> {
+        self.nodes.steps += 1;
+        let (word, bits) = self.occupied.iter().enumerate().find(|(_, bits)| **bits != 0)?;
+        Some(self.density.cell_at(word * 64 + bits.trailing_zeros() as usize))
+    }
+
+    fn leave_queue(&mut self, slot: u32) {
+        let facts = self.nodes[slot].value;
+        match facts.bin {
+            NO_QUEUE => return,
+            HELD => self.nodes.unlink(&mut self.held, slot),
+            _ => {
+                let cell = Self::cell(&facts);
+                self.nodes.unlink(&mut self.cells[cell], slot);
+                self.mark(cell);
+            }
+        }
+        self.nodes[slot].value.bin = NO_QUEUE;
+    }
+
+    /// Puts a leaf into the queue of its class and age, in order of age as far as its neighbours tell.
+    fn join_queue(&mut self, slot: u32, now: u32) {
+        let seen = self.nodes[slot].value.seen;
+        self.nodes[slot].value.bin = self.density.bin(now.saturating_sub(seen));
+        let cell = Self::cell(&self.nodes[slot].value);
+        let older = self.cells[cell].front().is_some_and(|front| seen <= self.nodes[front].value.seen);
+        if older {
+            self.nodes.push_front(&mut self.cells[cell], slot);
+        } else {
+            self.nodes.push_back(&mut self.cells[cell], slot);
+        }
+        self.mark(cell);
+    }
+
+    /// Counts an access of `class`, and ranks anew when it is time.
+    fn count(&mut self, class: u8) {
+        if !self.density.accessed(class) {
+            return;
+        }
+        self.density.refresh();
+        self.nodes.steps += CELLS as u64;
+        self.occupied = [0; CELLS.div_ceil(64)];
+        for cell in 0..CELLS {
+            self.mark(cell);
+        }
+    }
+
+    fn kind(uses: u8, tail: bool, extends: bool) -> Kind {
+        match uses {
+            HUB_USES.. => Kind::Hub,
+            _ if tail => Kind::Tail,
+            0 | 1 if extends => Kind::Extension,
+            0 | 1 => Kind::New,
+            2 => Kind::Second,
+            3 => Kind::Third,
+            _ => Kind::Frequent,
+        }
+    }
+
+    fn access(&mut self, slot: u32, position: Position, now: u32) {
+        let facts = self.nodes[slot].value;
+        let age = now.saturating_sub(facts.seen);
+        if age < SAME_ACCESS {
+            return;
+        }
+        self.density.returned(facts.class, age);
+        self.leave_queue(slot);
+        let uses = facts.uses.saturating_add(1);
+        let tail = position.last && facts.children == 0;
+        let class = class(Self::kind(uses, tail, position.extends), position.length);
+        let node = &mut self.nodes[slot].value;
+        (node.uses, node.class, node.seen) = (uses, class, now);
+        if node.children == 0 {
+            self.join_queue(slot, now);
+        }
+        self.count(class);
+    }
+
+    /// A key that is not there yet, below `parent`. What its ghost knows counts.
+    fn admit(&mut self, key: Key, parent: u32, position: Position, now: u32) -> u32 {
+        let ghost = self.ghosts.recall(key, now);
+        if let Some(ghost) = ghost {
+            self.density.returned(ghost.class, ghost.age);
+        }
+        let uses = ghost.map_or(1, |ghost| ghost.uses + 1);
+        let class = class(Self::kind(uses, position.last, position.extends), position.length);
+        let facts = Facts { parent, children: 0, seen: now, class, uses, bin: NO_QUEUE, gone: false };
+        let slot = self.nodes.add(key, facts);
+        if parent != NIL {
+            self.adopt(parent, position);
+        }
+        self.join_queue(slot, now);
+        self.count(class);
+        slot
+    }
+
+    /// `parent` has one child more. If it was taken for the end of a request, it is not.
+    fn adopt(&mut self, parent: u32, position: Position) {
+        self.leave_queue(parent);
+        let facts = &mut self.nodes[parent].value;
+        facts.children += 1;
+        let was = facts.class;
+        if let Some(class) = not_tail(was, Self::kind(facts.uses, false, position.extends)) {
+            facts.class = class;
+            self.density.reclassified(was, class);
+        }
+    }
+
+    /// One child of `slot` is gone; without any it is a leaf, or nothing.
+    fn lose_child(&mut self, slot: u32, now: u32) {
+        let facts = &mut self.nodes[slot].value;
+        facts.children -= 1;
+        if facts.children > 0 {
+            return;
+        }
+        if facts.gone {
+            self.nodes.release(slot);
+        } else {
+            self.join_queue(slot, now);
+        }
+    }
+
+    /// Takes a key out. With children it stays as a husk until they are gone, cut off from its own parent.
+    fn take_out(&mut self, slot: u32, now: u32) {
+        self.leave_queue(slot);
+        self.nodes.forget_key(slot);
+        let facts = &mut self.nodes[slot].value;
+        let parent = std::mem::replace(&mut facts.parent, NIL);
+        facts.gone = true;
+        if facts.children == 0 {
+            self.nodes.release(slot);
+        }
+        if parent != NIL {
+            self.lose_child(parent, now);
+        }
+    }
+
+    fn link_place(of: u64) -> usize {
+        (mix(Key(of)) % LINKS as u64) as usize
+    }
+
+    fn remember(&mut self, of: u64, parent: Key, length: usize) {
+        self.nodes.steps += 1;
+        self.links[Self::link_place(of)] = Link { of, parent, length: u32::try_from(length).unwrap_or(u32::MAX) };
+    }
+
+    fn recall(&mut self, of: u64) -> Option<Link> {
+        self.nodes.steps += 1;
+        let link = self.links[Self::link_place(of)];
+        (link.of == of && link.length > 0).then_some(link)
+    }
+
+    /// Groups share the table of links with keys.
+    fn group_name(group: u64) -> u64 {
+        !mix(Key(group))
+    }
+
+    /// Moves keys that have got older to the queues of their age.
+    fn age(&mut self, now: u32) {
+        if now < self.aged.saturating_add(AGEING) {
+            return;
+        }
+        self.aged = now;
+        self.nodes.steps += CELLS as u64;
+        self.release_held(now);
+        for cell in (0..CELLS).rev() {
+            let bin = (cell % BINS) as u8;
+            while let Some(slot) = self.cells[cell].front()
+                && self.density.bin(now.saturating_sub(self.nodes[slot].value.seen)) > bin
+            {
+                self.leave_queue(slot);
+                self.join_queue(slot, now);
+            }
+        }
+    }
+
+    fn release_held(&mut self, now: u32) {
+        while let Some(slot) = self.held.front() {
+            self.leave_queue(slot);
+            self.join_queue(slot, now);
+        }
+    }
+
+    fn hold(&mut self, slot: u32) {
+        self.leave_queue(slot);
+        self.nodes[slot].value.bin = HELD;
+        self.nodes.push_back(&mut self.held, slot);
+    }
+
+    fn evict(&mut self, slot: u32, now: u32) {
+        let (key, facts) = (self.nodes[slot].key, self.nodes[slot].value);
+        self.ghosts.bury(key, facts.class, facts.uses, facts.seen, now);
+        self.take_out(slot, now);
+    }
+}
+
+impl Policy for Chain {
+    fn looked_up(&mut self, batch: Batch<'_>, now: MonotonicTime) {
+        let (now, length) = (tick(now), batch.keys.len());
+        let mut before: Option<Key> = None;
+        for (index, key) in batch.keys.iter().enumerate() {
+            match self.nodes.find(*key) {
+                Some(slot) => {
+                    self.access(slot, Position { length, last: index + 1 == length, extends: true }, now);
+                    before = Some(*key);
+                }
+                None => {
+                    if let Some(parent) = before.take() {
+                        self.remember(key.0, parent, length);
+                    }
+                }
+            }
+        }
+    }
+
+    fn inserted(&mut self, batch: Batch<'_>, now: MonotonicTime) {
+        let now = tick(now);
+        let (mut parent, mut extends) = (NIL, false);
+        let mut length = batch.keys.len();
+        for (index, key) in batch.keys.iter().enumerate() {
+            let mut link = self.recall(key.0);
+            if let (0, None, Some(group)) = (index, link, batch.group) {
+                link = self.recall(Self::group_name(group));
+            }
+            if let Some(link) = link
+                && let Some(slot) = self.nodes.find(link.parent)
+            {
+                parent = slot;
+                length = length.max(link.length as usize);
+                extends = self.nodes[slot].value.uses < HUB_USES;
+            }
+            let position = Position { length, last: index + 1 == batch.keys.len(), extends };
+            parent = match self.nodes.find(*key) {
+                Some(slot) => {
+                    self.access(slot, position, now);
+                    slot
+                }
+                None => self.admit(*key, parent, position, now),
+            };
+            let uses = self.nodes[parent].value.uses;
+            extends |= (2..HUB_USES).contains(&uses);
+        }
+        if let (Some(group), Some(last)) = (batch.group, batch.keys.last()) {
+            self.remember(Self::group_name(group), *last, length);
+        }
+    }
+
+    fn removed(&mut self, key: Key) {
+        if let Some(slot) = self.nodes.find(key) {
+            let now = self.aged;
+            self.take_out(slot, now);
+        }
+    }
+
+    fn victim(&mut self, now: MonotonicTime, victims: &mut Victims<'_>) -> Option<(Key, u64)> {
+        let now = tick(now);
+        self.age(now);
+        if self.lowest_cell().is_none() {
+            self.release_held(now);
+        }
+        while victims.left() {
+            let cell = self.lowest_cell()?;
+            let queue = &self.cells[cell];
+            let slot = if self.density.rises(cell) { queue.back()? } else { queue.front()? };
+            let key = self.nodes[slot].key;
+            if let Some(bytes) = victims.judge(key) {
+                self.evict(slot, now);
+                return Some((key, bytes));
+            }
+            self.hold(slot);
+        }
+        None
+    }
+
+    fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    fn steps(&self) -> u64 {
+        self.nodes.steps
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_costs_32_bytes() {
+        assert_eq!(size_of::<crate::arena::Node<Facts>>(), 32);
+    }
+}

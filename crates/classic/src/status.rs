@@ -137,8 +137,8 @@ impl From<RegistryError> for ClassicError {
 impl From<StartError> for ClassicError {
     fn from(error: StartError) -> Self {
         let code = match &error {
-            StartError::Listen { .. } => StatusCode::Socket,
-            StartError::NoAdvertisedHost(_) => StatusCode::InvalidArgument,
+            StartError::Listen { .. } | StartError::PortInUse(_) => StatusCode::Socket,
+            StartError::NoAdvertisedHost(_) | StartError::UnusableHost(_) => StatusCode::InvalidArgument,
             StartError::Rdma { .. } => StatusCode::DeviceNotFound,
             StartError::Metadata { .. } | StartError::NameTaken { .. } => StatusCode::Metadata,
             _ => StatusCode::Context,

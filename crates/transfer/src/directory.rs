@@ -8,7 +8,7 @@ use std::sync::Arc;
 use yb_metadata::{Keys, MetadataStore, RpcMeta, StoreError};
 
 use crate::metadata::{Protocol, SegmentDesc};
-use crate::segment::split_endpoint;
+use crate::segment::{endpoint_fault, split_endpoint};
 use crate::{TransferError, TransferErrorKind};
 
 /// Where names are looked up.
@@ -59,7 +59,7 @@ impl Directory {
     pub(crate) fn check(&self, name: &str) -> Result<(), TransferError> {
         let wrong = |why: &str| Err(TransferError::new(TransferErrorKind::InvalidRequest, name, why));
         match self {
-            Directory::Handshake if split_endpoint(name).is_none() => wrong("an endpoint is host:port"),
+            Directory::Handshake => endpoint_fault(name).map_or(Ok(()), wrong),
             _ if name.is_empty() => wrong("a segment has a name"),
             _ if name.chars().any(char::is_control) => wrong("a segment's name has no control characters"),
             _ => Ok(()),

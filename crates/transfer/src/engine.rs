@@ -21,7 +21,7 @@ use crate::builder::Hardware;
 use crate::control::ControlThread;
 use crate::cxl;
 use crate::file::{self, FileSet};
-use crate::handshake::client::{Timing, exchange};
+use crate::handshake::client::{Timing, exchange, kind_of};
 use crate::handshake::frame::MessageType;
 use crate::handshake::reply::Notification;
 use crate::metadata::{BufferDesc, SegmentDesc};
@@ -35,10 +35,7 @@ use crate::settings::EngineSettings;
 use crate::stats::EngineCounters;
 use crate::tcp::server::DataThread;
 use crate::transport::Limits;
-use crate::{
-    BatchOutcome, CancelToken, EngineBuilder, FilePart, FileSettings, Request, TransferError, TransferErrorKind,
-    TransferStats,
-};
+use crate::{BatchOutcome, CancelToken, EngineBuilder, FilePart, FileSettings, Request, TransferError, TransferStats};
 
 /// Engines of this process by endpoint, so that transfers between them need no socket.
 static IN_PROCESS: Mutex<BTreeMap<Arc<str>, Weak<Shared>>> = Mutex::new(BTreeMap::new());
@@ -452,7 +449,7 @@ impl Shared {
         let send = |refresh| {
             let place = segment.handshake(&self.settings, refresh, &limits)?;
             let sent = exchange(&place.host, place.port, kind, json.as_bytes(), timing, &limits);
-            sent.map_err(|error| segment.error(TransferErrorKind::Unreachable, format!("{kind:?}: {error}")))
+            sent.map_err(|error| segment.error(kind_of(&error), format!("{kind:?}: {error}")))
         };
         let sent = send(false).or_else(|error| if segment.is_named() { send(true) } else { Err(error) });
         sent.map(drop)

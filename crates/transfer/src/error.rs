@@ -13,6 +13,8 @@ pub enum TransferErrorKind {
     LocalNotRegistered,
     /// The peer refuses the range: it is not inside one of its registered regions. The object is gone or moved.
     RemoteRefused,
+    /// The peer's host name has no address. Check the name, and the resolver of this machine.
+    UnknownHost,
     /// Nobody answers at the peer's address. Use another replica; try this one later.
     Unreachable,
     /// The connection broke in the middle. Use another replica, or retry.
@@ -69,7 +71,7 @@ impl TransferError {
     /// True when the same request may succeed later or at another replica.
     pub fn is_retryable(&self) -> bool {
         use TransferErrorKind as K;
-        matches!(self.kind, K::Unreachable | K::ConnectionLost | K::PeerGone | K::TimedOut)
+        matches!(self.kind, K::UnknownHost | K::Unreachable | K::ConnectionLost | K::PeerGone | K::TimedOut)
     }
 
     /// Mooncake's number for this failure (negated status code of its engine).
@@ -79,6 +81,7 @@ impl TransferError {
             K::InvalidRequest | K::Cancelled | K::Closed => -1,
             K::LocalNotRegistered | K::RemoteRefused | K::EndOfFile => -3,
             K::Storage => -202,
+            K::UnknownHost => -101,
             K::Unreachable | K::ConnectionLost | K::PeerGone | K::TimedOut => -102,
             K::Protocol => -104,
         }
@@ -92,6 +95,7 @@ impl fmt::Display for TransferError {
             K::InvalidRequest => "invalid request",
             K::LocalNotRegistered => "local memory is not registered",
             K::RemoteRefused => "remote range refused",
+            K::UnknownHost => "unknown host",
             K::Unreachable => "peer unreachable",
             K::ConnectionLost => "connection lost",
             K::PeerGone => "owner of the mapped memory is gone",

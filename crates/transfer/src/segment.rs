@@ -12,7 +12,7 @@ use yb_types::MonotonicTime;
 use crate::directory::{Directory, HandshakeAddress, Place};
 use crate::engine::Shared;
 use crate::file::FileSet;
-use crate::handshake::client::{Timing, exchange};
+use crate::handshake::client::{Timing, exchange, kind_of};
 use crate::handshake::frame::MessageType;
 use crate::metadata::{Protocol, SegmentDesc, ShmDesc};
 use crate::settings::EngineSettings;
@@ -131,6 +131,29 @@ pub(crate) fn split_endpoint(endpoint: &str) -> Option<(&str, u16)> {
     let (host, port) = endpoint.rsplit_once(':')?;
     let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     Some((host, port.parse().ok()?)).filter(|(host, _)| !host.is_empty())
+}
+
+/// What is wrong with the address of a process; `None` when one can connect to it.
+pub(crate) fn endpoint_fault(endpoint: &str) -> Option<&'static str> {
+    let Some((host, port)) = endpoint.rsplit_once(':') else { return Some("an endpoint is host:port") };
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let address = bare.unwrap_or(host);
+    let odd = |c: char| !(c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '%'));
+    if address.is_empty() {
+        Some("an endpoint is host:port, and this one has no host")
+    } else if address.contains(odd) {
+        Some("the host has characters that no host name has")
+    } else if bare.is_none() && host.contains(':') {
+        Some("an IPv6 address stands in brackets: [address]:port")
+    } else if address.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_unspecified()) {
+        Some("the host means any address: nobody can connect to it")
+    } else {
+        match port.parse::<u16>() {
+            Ok(0) => Some("nobody can connect to port 0"),
+            Ok(_) => None,
+            Err(_) => Some("the port is no number from 1 to 65535"),
+        }
+    }
 }
 
 impl Segment {
@@ -295,7 +318,7 @@ impl Segment {
                 let kind = match error.kind() {
                     std::io::ErrorKind::InvalidData => TransferErrorKind::Protocol,
                     _ if limits.over() == Some(TransferErrorKind::Cancelled) => TransferErrorKind::Cancelled,
-                    _ => TransferErrorKind::Unreachable,
+                    _ => kind_of(&error),
                 };
                 self.error(kind, format!("asking {place} for its metadata: {error}"))
             })?;
@@ -342,7 +365,9 @@ impl Segment {
             let endpoint = &*self.endpoint;
             tracing::warn!(endpoint, "the data wire is version 1: the peer does not confirm writes");
         }
-        let host = desc.data_host.clone().unwrap_or_else(|| place.host.clone());
+        // A peer that was told to say "any address" means the one where its handshake answers.
+        let any = |host: &String| host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_unspecified());
+        let host = desc.data_host.clone().filter(|host| !any(host)).unwrap_or_else(|| place.host.clone());
         Some(PeerAddress { host, port: desc.data_port, version_2 })
     }
 }
@@ -357,6 +382,31 @@ mod tests {
         assert_eq!(split_endpoint("[::1]:1"), Some(("::1", 1)));
         for bad in ["", "host", "host:", ":1", "host:70000", "[]:1"] {
             assert_eq!(split_endpoint(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn each_fault_of_an_endpoint_has_its_name() {
+        for good in ["127.0.0.1:1", "[::1]:65535", "[fe80::1%eth0]:7", "node-a.example_b:12001"] {
+            assert_eq!(endpoint_fault(good), None, "{good}");
+        }
+        let faults = [
+            ("host", "host:port"),
+            (":1", "no host"),
+            ("a b:1", "characters"),
+            ("a/b:1", "characters"),
+            ("a\0:1", "characters"),
+            ("b\u{fc}cher:1", "characters"),
+            ("::1:1", "brackets"),
+            ("0.0.0.0:1", "any address"),
+            ("[::]:1", "any address"),
+            ("host:0", "port 0"),
+            ("host:", "no number"),
+            ("host:65536", "no number"),
+            ("host:+1x", "no number"),
+        ];
+        for (bad, why) in faults {
+            assert!(endpoint_fault(bad).is_some_and(|fault| fault.contains(why)), "{bad}: {:?}", endpoint_fault(bad));
         }
     }
 }

@@ -1,11 +1,12 @@
 //! The serving side of an engine: its sockets, bound before anything is published, and what is behind them.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Ipv6Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 
 use yb_env::Rng;
 
 use crate::control::ControlPort;
+use crate::segment::endpoint_fault;
 use crate::settings::EngineSettings;
 use crate::shm::server::ShmPort;
 use crate::tcp::server::DataPort;
@@ -21,6 +22,12 @@ pub enum StartError {
         /// The system's answer.
         source: std::io::Error,
     },
+    /// Another process listens at that port.
+    #[error("cannot listen on {0}: the port is in use; choose another, or 0 to let the kernel choose")]
+    PortInUse(SocketAddr),
+    /// Peers could not connect to the advertised host.
+    #[error("peers cannot connect to the advertised host {0:?}: a host name or an address is needed, without a port")]
+    UnusableHost(String),
     /// Peers cannot be told to connect to "any address".
     #[error("listening on {0} needs an advertised host that peers can connect to")]
     NoAdvertisedHost(SocketAddr),
@@ -79,12 +86,19 @@ fn listen(address: SocketAddr, backlog: i32) -> Result<TcpListener, StartError> 
     let bind = || {
         let socket = socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None)?;
         socket.set_reuse_address(true)?;
+        if address.ip().is_unspecified() && address.is_ipv6() {
+            // Any address means those of IPv4 too, whatever the system's default is.
+            socket.set_only_v6(false)?;
+        }
         socket.bind(&address.into())?;
         socket.listen(backlog)?;
         socket.set_nonblocking(true)?;
         Ok(TcpListener::from(socket))
     };
-    bind().map_err(|source| StartError::Listen { address, source })
+    bind().map_err(|source: std::io::Error| match source.kind() {
+        std::io::ErrorKind::AddrInUse => StartError::PortInUse(address),
+        _ => StartError::Listen { address, source },
+    })
 }
 
 /// Most ports that are tried in a range.
@@ -100,7 +114,9 @@ fn listen_within(address: SocketAddr, settings: &EngineSettings) -> Result<TcpLi
     let mut refused = None;
     for _ in 0..PORT_DRAWS {
         let port = range.start() + rng.below(count) as u16;
-        match listen(SocketAddr::new(address.ip(), port), settings.backlog) {
+        let mut place = address;
+        place.set_port(port);
+        match listen(place, settings.backlog) {
             Ok(listener) => return Ok(listener),
             Err(error) => refused = Some(error),
         }
@@ -111,13 +127,37 @@ fn listen_within(address: SocketAddr, settings: &EngineSettings) -> Result<TcpLi
     }
 }
 
+/// The advertised host without brackets.
+fn usable(host: &str) -> Result<String, StartError> {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    match endpoint_fault(&format!("[{bare}]:1")) {
+        None if !bare.contains(':') || bare.split('%').next().is_some_and(|ip| ip.parse::<Ipv6Addr>().is_ok()) => {
+            Ok(bare.to_owned())
+        }
+        _ => Err(StartError::UnusableHost(host.to_owned())),
+    }
+}
+
+/// The host of an address, with its scope where it has one.
+fn host_of(address: SocketAddr) -> String {
+    match address {
+        SocketAddr::V6(v6) if v6.scope_id() != 0 => format!("{}%{}", v6.ip(), v6.scope_id()),
+        _ => address.ip().to_string(),
+    }
+}
+
 impl Sockets {
     pub(crate) fn bind(address: SocketAddr, settings: &EngineSettings) -> Result<Self, StartError> {
-        let data = settings.data_listen.unwrap_or(SocketAddr::new(address.ip(), 0));
+        let same_host = || {
+            let mut data = address;
+            data.set_port(0);
+            data
+        };
+        let data = settings.data_listen.unwrap_or_else(same_host);
         let host = match &settings.advertise_host {
-            Some(host) => host.trim_start_matches('[').trim_end_matches(']').to_owned(),
+            Some(host) => usable(host)?,
             None if address.ip().is_unspecified() => return Err(StartError::NoAdvertisedHost(address)),
-            None => address.ip().to_string(),
+            None => host_of(address),
         };
         Ok(Sockets {
             handshake: listen_within(address, settings)?,

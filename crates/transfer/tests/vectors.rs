@@ -18,6 +18,11 @@ fn vectors() -> Vec<Value> {
     include_str!("fixtures/te.jsonl").lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
+/// Those of 0.3.14, by itself and with 0.3.13.
+fn later_vectors() -> Vec<Value> {
+    include_str!("fixtures/te-0.3.14.jsonl").lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
 fn ask(address: &str, request: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -115,11 +120,17 @@ fn data_streams_are_answered_as_the_peer_answers() {
 }
 
 #[test]
-fn a_recorded_connection_goes_the_same_way() {
+fn recorded_connections_go_the_same_way() {
+    let both = [vectors(), later_vectors()].concat();
+    let connections = both.iter().filter(|vector| vector["id"].as_str().unwrap().starts_with("tcp-conn-"));
+    let played = connections.map(play_connection).count();
+    assert_eq!(played, 4);
+}
+
+fn play_connection(vector: &Value) {
     let ours = engine(tcp_settings());
     let memory = memory(&ours, 1 << 20);
-    let vectors = vectors();
-    let vector = vectors.iter().find(|v| v["id"] == "tcp-conn-0").unwrap();
+    let id = vector["id"].as_str().unwrap();
     let recorded = vector["target_buffer_addr"].as_u64().unwrap();
     let mut stream = TcpStream::connect(data_address(ours.endpoint().unwrap())).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -135,9 +146,43 @@ fn a_recorded_connection_goes_the_same_way() {
             ("S", "DATA") => {
                 let mut got = vec![0; bytes.len()];
                 stream.read_exact(&mut got).unwrap();
-                assert_eq!(got, bytes);
+                assert_eq!(got, bytes, "{id}");
             }
-            _ => assert_eq!(stream.read(&mut [0; 8]).unwrap_or(0), 0),
+            _ => assert_eq!(stream.read(&mut [0; 8]).unwrap_or(0), 0, "{id}"),
         }
     }
+}
+
+#[test]
+fn handshakes_of_the_next_version_are_answered() {
+    let ours = engine(tcp_settings());
+    let _memory = memory(&ours, 1 << 20);
+    let mut played = 0;
+    for vector in later_vectors().iter().filter(|vector| vector["layer"] == "handshake") {
+        let id = vector["id"].as_str().unwrap();
+        let request = unhex(vector["request_hex"].as_str().unwrap());
+        let reply = ask(ours.endpoint().unwrap(), &request);
+        assert_eq!(u64::from_le_bytes(reply[..8].try_into().unwrap()) as usize, reply.len() - 8, "{id}");
+        assert_eq!(reply[8], request[8], "{id}: the type of the request");
+        let json: Value = serde_json::from_slice(&reply[9..]).unwrap();
+        match reply[8] {
+            0 => assert_eq!(json["qp_num"], serde_json::json!([]), "{id}: an engine of TCP has no queue pairs"),
+            1 => {
+                let mut own = sorted(&reply[9..]);
+                own.retain(|key| key != "yuebing");
+                let their = unhex(vector["reply_hex"].as_str().unwrap());
+                if !id.starts_with("rdma") {
+                    let mut their = sorted(&their[9..]);
+                    their.push("metadata_version".to_owned());
+                    their.sort();
+                    their.dedup();
+                    assert_eq!(own, their, "{id}: the keys of 0.3.14");
+                }
+            }
+            _ => assert_eq!(reply, unhex(vector["reply_hex"].as_str().unwrap()), "{id}"),
+        }
+        played += 1;
+    }
+    assert_eq!(played, 10);
+    assert_eq!(ours.take_notifications().len(), 3);
 }

@@ -4,20 +4,36 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
+use crate::TransferErrorKind;
 use crate::handshake::frame::{Frame, MessageType};
 use crate::transport::Limits;
 
 /// Shortest timeout that the system takes for a socket.
 const TICK: Duration = Duration::from_millis(1);
 
-/// All addresses of `host:port`.
+/// A host name without an address.
+#[derive(Debug, thiserror::Error)]
+#[error("{host:?} has no address ({reason})")]
+struct UnknownHost {
+    host: String,
+    reason: String,
+}
+
+/// What kind of failure it is that no connection could be made.
+pub(crate) fn kind_of(error: &io::Error) -> TransferErrorKind {
+    let unknown = error.get_ref().is_some_and(|inner| inner.is::<UnknownHost>());
+    if unknown { TransferErrorKind::UnknownHost } else { TransferErrorKind::Unreachable }
+}
+
+/// All addresses of `host:port`. The host may be an IPv6 address with a scope: `fe80::1%eth0`.
 ///
 /// # Errors
-/// The resolver's, or `NotFound` for a name without an address.
+/// [`TransferErrorKind::UnknownHost`], as [`kind_of`] tells.
 pub(crate) fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    let found: Vec<SocketAddr> = (host, port).to_socket_addrs()?.collect();
-    if found.is_empty() { Err(io::ErrorKind::NotFound.into()) } else { Ok(found) }
+    let unknown = |reason: String| io::Error::other(UnknownHost { host: host.to_owned(), reason });
+    let found: Vec<SocketAddr> = (host, port).to_socket_addrs().map_err(|error| unknown(error.to_string()))?.collect();
+    if found.is_empty() { Err(unknown("the resolver found none".to_owned())) } else { Ok(found) }
 }
 
 /// Connects to the first address that answers, within `patience` and the deadline.
@@ -29,6 +45,8 @@ pub(crate) fn connect(host: &str, port: u16, patience: Duration, limits: &Limits
     for address in resolve(host, port)? {
         let left = limits.deadline.since(limits.clock.now()).min(patience).max(TICK);
         match TcpStream::connect_timeout(&address, left) {
+            // A port of this host at which nobody listens may be given to the very socket that connects to it.
+            Ok(stream) if stream.local_addr()? == address => last = io::ErrorKind::ConnectionRefused.into(),
             Ok(stream) => {
                 stream.set_nodelay(true)?;
                 return Ok(stream);
@@ -81,4 +99,22 @@ pub(crate) struct Timing {
     pub(crate) connect: Duration,
     /// Longest reply.
     pub(crate) max_length: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scopes_are_understood_and_unknown_hosts_told_apart() {
+        let found = resolve("fe80::1%lo", 7).unwrap();
+        let SocketAddr::V6(address) = found[0] else { panic!("{found:?}") };
+        assert_eq!((address.scope_id(), address.port()), (1, 7), "lo is the first interface");
+        assert_eq!(resolve("[::1]", 7).unwrap(), ["[::1]:7".parse().unwrap()]);
+        for unknown in ["fe80::1%no-such-interface", "no such host.invalid", ""] {
+            let error = resolve(unknown, 7).unwrap_err();
+            assert_eq!(kind_of(&error), TransferErrorKind::UnknownHost, "{error}");
+        }
+        assert_eq!(kind_of(&io::ErrorKind::ConnectionRefused.into()), TransferErrorKind::Unreachable);
+    }
 }

@@ -118,14 +118,14 @@ impl TcpTransport {
                 fail(jobs, refused.job, &segment.error(TransferErrorKind::RemoteRefused, range));
                 again(behind)
             }
-            Some(FlowEnd::Unreachable(why)) => {
+            Some(FlowEnd::Unreachable(kind, why)) => {
                 // The peer may have been restarted on another data port.
                 let address = &flow.lane.address;
                 if segment.has_moved_from(address, &self.settings, limits) {
                     return again(&left);
                 }
                 let at = format!("data port {}:{}: {why}", address.host, address.port);
-                fail_all(jobs, &left, &segment.error(TransferErrorKind::Unreachable, at))
+                fail_all(jobs, &left, &segment.error(kind, at))
             }
             Some(FlowEnd::Broken(_)) if flow.lane.reused => {
                 segment.lanes.close_idle();

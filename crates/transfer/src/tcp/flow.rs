@@ -37,7 +37,7 @@ pub(crate) enum FlowEnd {
     /// The server refused the piece at [`Flow::finished`].
     Rejected,
     /// No connection could be made.
-    Unreachable(String),
+    Unreachable(TransferErrorKind, String),
     /// The connection broke.
     Broken(String),
     /// The server speaks another protocol.
@@ -87,7 +87,7 @@ impl<'a> Flow<'a> {
                 self.dial = Some(dial);
                 self.dial_on(io::ErrorKind::NotFound.into(), now, settings);
             }
-            Err(error) => self.end = Some(FlowEnd::Unreachable(error.to_string())),
+            Err(error) => self.end = Some(unreachable(&error)),
         }
     }
 
@@ -103,7 +103,7 @@ impl<'a> Flow<'a> {
                 Err(error) => last = error,
             }
         }
-        self.end = Some(FlowEnd::Unreachable(last.to_string()));
+        self.end = Some(unreachable(&last));
     }
 
     /// The connection on its way is there, or has failed.
@@ -299,6 +299,10 @@ impl<'a> Flow<'a> {
             }
         }
     }
+}
+
+fn unreachable(error: &io::Error) -> FlowEnd {
+    FlowEnd::Unreachable(crate::handshake::client::kind_of(error), error.to_string())
 }
 
 /// Drives all flows to their end. Nothing touches the pieces' memory when this has returned.

@@ -6,16 +6,21 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use serde_json::{Value, json};
+use yb_cuda::{CudaError, Driver, Gpu};
+use yb_transfer::EngineSettings;
+use yb_transfer::rdma::{NicReport, survey};
 
 use super::report::Check;
 use crate::size::bytes;
 
 /// All of it. `memory_device` is what `MC_CXL_DEV_PATH` names.
 pub fn check(memory_device: Option<&Path>) -> Vec<Check> {
-    let mut checks = rdma(Path::new("/sys/class/infiniband"), Path::new("/dev/infiniband"));
-    checks.push(gpus(Path::new("/proc/driver/nvidia/gpus")));
-    checks.push(cxl(memory_device));
-    checks
+    let settings = EngineSettings::from_env(|name| std::env::var(name).ok());
+    vec![
+        rdma(Path::new("/sys/class/infiniband"), || survey(&settings.rdma)),
+        gpus(Path::new("/proc/driver/nvidia/gpus"), ask_driver()),
+        cxl(memory_device),
+    ]
 }
 
 fn text(path: &Path) -> Option<String> {
@@ -28,9 +33,6 @@ fn names(path: &Path) -> Vec<String> {
     names.sort_by_key(|name| (name.len(), name.clone()));
     names
 }
-
-/// Whether a GID of a kind is taken, and what that is called.
-type Rule = (fn(&str, &str) -> bool, &'static str);
 
 /// A port of an RDMA device, as sysfs tells it.
 struct Port {
@@ -62,73 +64,103 @@ impl Port {
         }
     }
 
-    /// The GID that connections would carry, and why: routable ones first.
-    fn chosen(&self) -> Option<(&(String, String, String), &'static str)> {
-        let rules: [Rule; 4] = [
-            (|gid, kind| kind.contains("v2") && gid.starts_with("0000:0000:0000:0000:0000:ffff:"), "RoCE v2 over IPv4"),
-            (|gid, kind| kind.contains("v2") && !gid.starts_with("fe80:"), "RoCE v2 over IPv6"),
-            (|_, kind| kind.contains("v2"), "RoCE v2, link-local only"),
-            (|_, _| true, "the first that is set"),
-        ];
-        let first = |fits: fn(&str, &str) -> bool| self.gids.iter().find(|(_, gid, kind)| fits(gid, kind));
-        rules.iter().find_map(|(fits, why)| first(*fits).map(|gid| (gid, *why)))
-    }
-
     fn json(&self) -> Value {
-        let chosen = self.chosen().map(|((index, gid, _), why)| json!({"index": index, "gid": gid, "reason": why}));
         let gids: Vec<Value> =
             self.gids.iter().map(|(i, gid, kind)| json!({"index": i, "gid": gid, "kind": kind})).collect();
-        json!({"device": self.device, "port": self.port, "state": self.state, "rate": self.rate, "gids": gids, "chosen": chosen})
+        json!({"device": self.device, "port": self.port, "state": self.state, "rate": self.rate, "gids": gids})
     }
 }
 
-/// `class` is `/sys/class/infiniband`, `nodes` is `/dev/infiniband`.
-fn rdma(class: &Path, nodes: &Path) -> Vec<Check> {
+/// The ports in sysfs (`class` is `/sys/class/infiniband`), and what the engine would make of them.
+fn rdma(class: &Path, survey: impl FnOnce() -> Result<Vec<NicReport>, String>) -> Check {
     let mut ports = Vec::new();
     for name in names(class) {
         let device = class.join(&name);
         ports.extend(names(&device.join("ports")).iter().map(|port| Port::read(&device, &name, port)));
     }
     if ports.is_empty() {
-        return vec![
-            Check::ok("rdma", "no RDMA device: peers are reached over TCP").with("ports", Vec::<Value>::new()),
-        ];
+        return Check::ok("rdma", "no RDMA device: peers are reached over TCP").with("ports", Vec::<Value>::new());
     }
     let details: Vec<Value> = ports.iter().map(Port::json).collect();
-    let told: Vec<String> = ports.iter().map(describe).collect();
-    let usable = ports.iter().any(|port| port.active && port.chosen().is_some());
-    let can_open = names(nodes).iter().any(|name| name.starts_with("uverbs"));
-    let check = match (usable, can_open) {
-        (true, true) => Check::ok("rdma", told.join("; ")),
-        (true, false) => Check::warn(
+    let states: Vec<String> = ports.iter().map(describe).collect();
+    let check = match survey() {
+        Err(reason) => Check::warn(
             "rdma",
-            format!("{}; but there is no {}/uverbs*", told.join("; "), nodes.display()),
-            "load ib_uverbs, or give the container --device /dev/infiniband",
+            format!("not used: {reason}; {}", states.join("; ")),
+            "install libibverbs and the provider of the device, and give containers --device /dev/infiniband",
         ),
-        (false, _) => Check::warn(
-            "rdma",
-            format!("no port is active with a GID: {}", told.join("; ")),
-            "check the cable and the switch, and that the interface of a RoCE port has an address",
-        ),
+        Ok(nics) => {
+            let told: Vec<String> = nics.iter().map(chosen).collect();
+            let reports: Vec<Value> = nics.iter().map(report).collect();
+            let usable = nics.iter().any(|nic| nic.gid.is_ok());
+            let check = match usable {
+                true => Check::ok("rdma", told.join("; ")),
+                false => Check::warn(
+                    "rdma",
+                    format!("no device is of use: {}; {}", told.join("; "), states.join("; ")),
+                    "check the cable and the switch, and that the interface of a RoCE port has an address",
+                ),
+            };
+            check.with("nics", reports)
+        }
     };
-    vec![check.with("ports", details)]
+    check.with("ports", details)
 }
 
 fn describe(port: &Port) -> String {
-    let gid = match port.chosen() {
-        Some(((index, gid, _), why)) => format!("GID {index} {gid} ({why}; {} set)", port.gids.len()),
-        None => "no GID".to_owned(),
-    };
-    format!("{}/{} {} {}, {gid}", port.device, port.port, port.state, port.rate)
+    let usable = if port.active { "" } else { ", not active" };
+    format!("{}/{} {} {}, {} GIDs{usable}", port.device, port.port, port.state, port.rate, port.gids.len())
 }
 
-/// `list` is `/proc/driver/nvidia/gpus`.
-fn gpus(list: &Path) -> Check {
-    let found = names(list);
-    match found.len() {
-        0 => Check::ok("cuda", "no NVIDIA GPU").with("gpus", found),
-        count => Check::ok("cuda", format!("{count} NVIDIA GPUs: {}", found.join(", "))).with("gpus", found),
+fn chosen(nic: &NicReport) -> String {
+    match &nic.gid {
+        Ok(gid) => {
+            format!("{}: GID {} {} ({}), {} Gb/s, MTU {}", nic.name, gid.index, gid.text, gid.reason, nic.gbps, nic.mtu)
+        }
+        Err(reason) => format!("{} is not used: {reason}", nic.name),
     }
+}
+
+fn report(nic: &NicReport) -> Value {
+    let gid = nic.gid.as_ref();
+    let chosen = gid.ok().map(|gid| json!({"index": gid.index, "gid": gid.text, "reason": gid.reason}));
+    json!({"name": nic.name, "gid": chosen, "unused": gid.err(), "gbps": nic.gbps, "mtu": nic.mtu})
+}
+
+/// What the driver says, and the GPUs that the kernel's module lists (`list` is `/proc/driver/nvidia/gpus`).
+fn gpus(list: &Path, driver: Result<((u32, u32), Vec<Gpu>), CudaError>) -> Check {
+    let listed = names(list);
+    match driver {
+        Ok(((major, minor), gpus)) => {
+            let told = |gpu: &Gpu| format!("{} {} ({}, {})", gpu.ordinal, gpu.name, gpu.bus_id, bytes(gpu.memory));
+            let told: Vec<String> = gpus.iter().map(told).collect();
+            let details: Vec<Value> = gpus
+                .iter()
+                .map(
+                    |gpu| json!({"ordinal": gpu.ordinal, "name": gpu.name, "bus_id": gpu.bus_id, "memory": gpu.memory}),
+                )
+                .collect();
+            Check::ok("cuda", format!("CUDA {major}.{minor}: {}", told.join(", ")))
+                .with("driver", format!("{major}.{minor}"))
+                .with("gpus", details)
+        }
+        Err(error) if listed.is_empty() => {
+            Check::ok("cuda", "no NVIDIA GPU").with("gpus", listed).with("reason", error.to_string())
+        }
+        Err(error) => Check::warn(
+            "cuda",
+            format!("{} NVIDIA GPUs, but {error}", listed.len()),
+            "install the driver's libcuda.so.1, or start the container with --gpus all",
+        )
+        .with("gpus", listed),
+    }
+}
+
+/// Asks the driver. It may take a second to wake the GPUs.
+fn ask_driver() -> Result<((u32, u32), Vec<Gpu>), CudaError> {
+    let library = std::env::var_os("YB_CUDA_LIBRARY").filter(|path| !path.is_empty());
+    let driver = Driver::open(library.as_deref())?;
+    Ok((driver.version(), driver.gpus()?))
 }
 
 fn cxl(device: Option<&Path>) -> Check {
@@ -166,42 +198,50 @@ fn size_of(path: &Path) -> io::Result<u64> {
 mod tests {
     use super::super::report::Level::{Fail, Ok, Warn};
     use super::*;
+    use yb_transfer::rdma::NicGid;
 
     fn write(path: &Path, text: &str) {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
     }
 
+    fn nic(gid: Result<NicGid, String>) -> NicReport {
+        NicReport { name: "mlx5_0".to_owned(), gid, gbps: 100, mtu: 4096 }
+    }
+
     #[test]
-    fn the_gid_of_a_port_is_chosen_and_explained() {
+    fn what_the_engine_makes_of_rdma_devices_is_told_with_its_reason() {
         let root = tempfile::tempdir().unwrap();
-        let (class, nodes) = (root.path().join("class"), root.path().join("dev"));
-        assert_eq!(rdma(&class, &nodes)[0].level, Ok);
+        let class = root.path().join("class");
+        let never = || -> Result<Vec<NicReport>, String> { panic!("asked without a device") };
+        assert_eq!(rdma(&class, never).level, Ok);
         let port = class.join("mlx5_0/ports/1");
         write(&port.join("state"), "4: ACTIVE\n");
         write(&port.join("rate"), "100 Gb/sec (4X EDR)\n");
-        assert_eq!(rdma(&class, &nodes)[0].level, Warn, "no GID yet");
-        let gids = [
-            ("0", "fe80:0000:0000:0000:0000:0000:0000:0001", "IB/RoCE v1"),
-            ("1", "fe80:0000:0000:0000:0000:0000:0000:0001", "RoCE v2"),
-            ("3", "0000:0000:0000:0000:0000:ffff:0a00:0001", "RoCE v2"),
-            ("9", "0000:0000:0000:0000:0000:0000:0000:0000", ""),
-        ];
-        for (index, gid, kind) in gids {
-            write(&port.join("gids").join(index), gid);
-            write(&port.join("gid_attrs/types").join(index), kind);
-        }
-        assert_eq!(rdma(&class, &nodes)[0].level, Warn, "no device node yet");
-        write(&nodes.join("uverbs0"), "");
-        let check = rdma(&class, &nodes).remove(0);
-        assert!(
-            check.level == Ok && check.text.contains("GID 3 ") && check.text.contains("IPv4; 3 set"),
-            "{}",
-            check.text
-        );
-        assert_eq!(check.details["ports"][0]["chosen"]["index"], "3");
-        write(&port.join("state"), "1: DOWN");
-        assert_eq!(rdma(&class, &nodes)[0].level, Warn);
+        write(&port.join("gids/0"), "0000:0000:0000:0000:0000:0000:0000:0000");
+        write(&port.join("gids/3"), "0000:0000:0000:0000:0000:ffff:0a00:0001");
+        let missing = rdma(&class, || Err("libibverbs.so.1 is missing".to_owned()));
+        assert!(missing.level == Warn && missing.text.contains("missing; mlx5_0/1 4: ACTIVE"), "{}", missing.text);
+        assert!(missing.text.contains("1 GIDs"), "{}", missing.text);
+        let gid = NicGid { index: 3, text: "00:ff".to_owned(), reason: "RoCE v2 over IPv4".to_owned() };
+        let used = rdma(&class, || std::result::Result::Ok(vec![nic(std::result::Result::Ok(gid))]));
+        assert!(used.level == Ok && used.text.contains("GID 3 00:ff (RoCE v2 over IPv4), 100 Gb/s"), "{}", used.text);
+        assert_eq!(used.details["nics"][0]["gid"]["index"], 3);
+        let unused = rdma(&class, || std::result::Result::Ok(vec![nic(Err("its port is down".to_owned()))]));
+        assert!(unused.level == Warn && unused.text.contains("its port is down"), "{}", unused.text);
+    }
+
+    #[test]
+    fn gpus_without_a_driver_are_told() {
+        let list = tempfile::tempdir().unwrap();
+        let lost = || Err(CudaError::Library("no libcuda".to_owned()));
+        assert_eq!(gpus(list.path(), lost()).level, Ok);
+        write(&list.path().join("0000:3b:00.0"), "");
+        let check = gpus(list.path(), lost());
+        assert!(check.level == Warn && check.text.contains("no libcuda"), "{}", check.text);
+        let gpu = Gpu { ordinal: 0, name: "H".to_owned(), bus_id: "0000:3b:00.0".to_owned(), memory: 1 << 30 };
+        let check = gpus(list.path(), std::result::Result::Ok(((12, 4), vec![gpu])));
+        assert!(check.level == Ok && check.text.contains("CUDA 12.4: 0 H (0000:3b:00.0, 1 GiB)"), "{}", check.text);
     }
 
     #[test]

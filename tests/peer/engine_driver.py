@@ -170,6 +170,7 @@ def main():
             answer = {"error": f"{type(error).__name__}: {error}"}
         answers.write(json.dumps(answer) + "\n")
     answers.flush()
+    session.segments.clear()  # their names go with them
     os._exit(0)
 
 

@@ -1,7 +1,9 @@
 //! The functions of the driver that are used here, with the types of `cuda.h`.
 
 use std::ffi::{OsStr, c_char, c_int, c_uint, c_void};
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use libc::dl_phdr_info;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
 use crate::CudaError;
@@ -88,10 +90,35 @@ impl Symbols {
         Symbols::of(opened.map_err(|error| CudaError::Library(error.to_string()))?)
     }
 
-    /// The driver, if this process has it loaded.
+    /// The driver, if this process has it loaded. Cheap to ask before every transfer: the linker, which looks through
+    /// folders for a library that is not there, is asked again only when the process has loaded something since.
     pub(crate) fn loaded() -> Option<Self> {
+        static WITHOUT: AtomicU64 = AtomicU64::new(0);
+        let loads = libraries_loaded();
+        if loads != 0 && WITHOUT.load(Ordering::Relaxed) == loads {
+            return None;
+        }
         // SAFETY: with RTLD_NOLOAD nothing is loaded, so no code of it runs.
         let opened = unsafe { Library::open(Some(NAME), RTLD_NOW | RTLD_NOLOAD) };
+        if opened.is_err() {
+            WITHOUT.store(loads, Ordering::Relaxed);
+        }
         Symbols::of(opened.ok()?).ok()
     }
+}
+
+/// How many libraries the process has loaded so far, those it closed again counted too; 0 when that is not known.
+fn libraries_loaded() -> u64 {
+    unsafe extern "C" fn first(info: *mut dl_phdr_info, size: usize, loads: *mut c_void) -> c_int {
+        if size >= std::mem::offset_of!(dl_phdr_info, dlpi_subs) {
+            // SAFETY: the linker hands over a valid entry of `size` bytes, and the pointer given below.
+            unsafe { *loads.cast::<u64>() = (*info).dlpi_adds };
+        }
+        // Every entry says the same.
+        1
+    }
+    let mut loads = 0_u64;
+    // SAFETY: the callback writes to the local variable during the call only.
+    unsafe { libc::dl_iterate_phdr(Some(first), (&raw mut loads).cast()) };
+    loads
 }

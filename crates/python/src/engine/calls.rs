@@ -57,6 +57,15 @@ pub(crate) fn not_initialized() -> PyErr {
     PyRuntimeError::new_err("the engine is not initialized, or closed")
 }
 
+impl Drop for TransferEngine {
+    fn drop(&mut self) {
+        // What is under way is stopped first, which may take a moment that belongs to other threads.
+        if let Some(live) = self.live.get_mut().take() {
+            Python::try_attach(|py| py.detach(|| drop(live)));
+        }
+    }
+}
+
 impl TransferEngine {
     /// Starts an engine and puts it in the place of the one before. 0, or -1.
     pub(crate) fn start_engine(&self, py: Python<'_>, start: Start) -> PyResult<i64> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
+use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::types::PyBytes;
 use yb_courier::{Client, ClientLimits, DATA, Receiver, Server, TENSOR, Taken, data, tensor};
 use yb_rpc::Payload;
@@ -110,6 +111,13 @@ impl Drop for Shared {
 /// Sends and receives data and tensors over the peer's RPC frames. Nothing before one of the `initialize` calls.
 #[pyclass(module = "mooncake.engine", frozen, weakref)]
 pub(crate) struct RpcInterface(Arc<Shared>);
+
+impl Drop for RpcInterface {
+    fn drop(&mut self) {
+        // A callback that is under way needs the interpreter to end.
+        Python::try_attach(|py| py.detach(|| self.0.stop()));
+    }
+}
 
 /// The functions of the module that make an interface.
 pub(crate) fn client() -> RpcInterface {
@@ -358,6 +366,23 @@ impl RpcInterface {
     fn set_data_receive_callback(&self, callback: &Bound<'_, PyAny>) -> PyResult<()> {
         *self.0.callbacks.data.lock() = Some(callable(callback)?);
         Ok(())
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        for slot in [&self.0.callbacks.data, &self.0.callbacks.tensor] {
+            // A callback that is being changed keeps the object alive until the next look.
+            if let Some(callback) = slot.try_lock() {
+                visit.call(&*callback)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn __clear__(&self) {
+        for slot in [&self.0.callbacks.data, &self.0.callbacks.tensor] {
+            let callback = slot.lock().take();
+            drop(callback);
+        }
     }
 
     /// Called with a `ReceivedTensor`.

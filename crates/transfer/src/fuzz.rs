@@ -5,6 +5,7 @@ use bolero::check;
 use crate::handshake::frame::Frame;
 use crate::handshake::reply::{Answer, Answers, answer};
 use crate::metadata::SegmentDesc;
+use crate::segment::{endpoint_fault, split_endpoint};
 use crate::shm::wire::{ENTRY_LEN, Entry, HELLO_LEN, LIST_HEAD, ListHead, decode_hello, encode_hello};
 use crate::tcp::wire::{HEADER_LEN, Header, STATUS_LEN, Status};
 
@@ -90,6 +91,18 @@ fn shared_memory_wire() {
         let _ = ListHead::decode(head);
         if let Ok(decoded) = Entry::decode(entry) {
             assert_eq!(decoded.encode()[..24], entry[..24], "only unknown flags may differ");
+        }
+    });
+}
+
+#[test]
+fn endpoints() {
+    check!().with_iterations(20_000).with_type().for_each(|(host, port): &(String, u16)| {
+        for text in [host.clone(), format!("{host}:{port}"), format!("[{host}]:{port}"), format!("[{host}")] {
+            if endpoint_fault(&text).is_none() {
+                let (host, port) = split_endpoint(&text).expect("what has no fault has two parts");
+                assert!(port > 0 && !host.is_empty() && !host.contains(char::is_whitespace), "{text:?}");
+            }
         }
     });
 }

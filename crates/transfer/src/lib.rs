@@ -3,7 +3,7 @@
 //! The side that starts a transfer names an absolute address of the other process; the other application takes no part.
 //! Three transports share one trait, and the cheapest that covers the remote range is used: a plain copy inside one
 //! process, a copy from or to the peer's mapped memory on one host, and Mooncake's TCP data wire.
-//! `docs/transfer.md` draws the wires.
+//! `docs/transfer.md` is the engine's page, `docs/transfer-net.md` draws the wires.
 //!
 //! Invariants:
 //! - only ranges inside one registered region are read or written, on either side;

@@ -1,4 +1,4 @@
-//! Messages of the shared-memory socket (pure); drawn in `docs/transfer.md`.
+//! Messages of the shared-memory socket (pure); drawn in `docs/transfer-net.md`.
 
 use yb_types::{ClientId, Uuid};
 

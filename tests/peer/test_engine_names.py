@@ -1,9 +1,10 @@
-"""Engines of both versions of the peer meet by name through our HTTP metadata server, alone and in our master."""
+"""Engines of both versions of the peer, and our package's, meet by name through our HTTP metadata server, alone and in
+our master."""
 
 import subprocess
 
 import pytest
-from pool import installation, our_program
+from pool import OURS, installation, our_program
 from processes import Process, free_port, listens, wait_until
 from venvs import REPO
 
@@ -12,7 +13,7 @@ NEW, OLD = "0.3.14", "0.3.13.post1"
 ALONE, IN_MASTER = "alone", "in the master"
 
 
-class PeerEngine:
+class NamedEngine:
     """An engine in a process of its own, told line by line what to do."""
 
     def __init__(self, version: str, name: str, store: str):
@@ -68,10 +69,13 @@ def store(request, need):
 
 
 @pytest.mark.parametrize(
-    "store, first, second", [(ALONE, OLD, NEW), (ALONE, NEW, NEW), (IN_MASTER, OLD, NEW)], indirect=["store"]
+    "store, first, second",
+    [(ALONE, OLD, NEW), (ALONE, OURS, OLD), (ALONE, OURS, NEW), (IN_MASTER, NEW, NEW)],
+    indirect=["store"],
 )
-def test_engines_of_the_peer_meet(store, first, second):
-    engines = [PeerEngine(first, "a:1", store), PeerEngine(second, "b:2", store)]
+def test_engines_meet(need, store, first, second):
+    need(first, second)
+    engines = [NamedEngine(first, "a:1", store), NamedEngine(second, "b:2", store)]
     try:
         for one, other, name in [(*engines, "b:2"), (*reversed(engines), "a:1")]:
             assert one.ask(f"first {name}") == str(other.address)

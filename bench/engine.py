@@ -103,10 +103,9 @@ def bench_run(programs: Programs, kind: str, block: int, batch: int, threads: in
 
 def sweep(programs: Programs, route: str, block: int, batch: int, seconds: float, *more: str) -> dict:
     """One line of `yuebing bench transfer`: what was reached, and the limit of the machine beside it."""
-    memory = str(max(block * batch, MIB))
     answer = programs.json(
         "bench", "transfer", "--transport", route, "--block", str(block), "--batch", str(batch), "--threads", "1",
-        "--memory", memory, "--seconds", str(seconds), *more,
+        "--seconds", str(seconds), *more,
     )
     if not answer["lines"]:
         raise RuntimeError(f"{route} was not measured: {answer['missing']}")
@@ -123,8 +122,9 @@ def shm_rows(programs: Programs, rounds: int, seconds: float, row) -> list:
     """Large blocks against one memcpy over the same working set, small ones against the wheel over TCP."""
     cache = programs.json("bench", "memcpy", "--seconds", "0.01")["source_bytes"]
     rows = []
+    cold = ("--operation", "read", "--cold", "--memory", str(cache))
     for block, name in ((MIB, "1 MiB"), (16 * MIB, "16 MiB")):
-        runs = [sweep(programs, "shm", block, cache // block, seconds, "--operation", "read") for _ in range(rounds)]
+        runs = [sweep(programs, "shm", block, 1, seconds, *cold) for _ in range(rounds)]
         share = median(runs, "share")
         rows.append(row(f"shared memory, read {name} blocks", "GB/s", median(runs, "gb_per_s"), None, "", None))
         rows.append(row("  share of one memcpy", "", share, None, f">= {COPY_SHARE:.2f}", share >= COPY_SHARE))

@@ -47,6 +47,7 @@ fn main() {
                 threads: number(6) as usize,
                 duration: Duration::from_secs_f64(args[7].parse().unwrap()),
                 warm_up: Duration::from_millis(300),
+                cold: false,
                 buffer_bytes: args.get(8).and_then(|text| text.parse().ok()).unwrap_or(0),
             };
             println!("{}", serde_json::to_string(&run(&engine, &load).unwrap()).unwrap());

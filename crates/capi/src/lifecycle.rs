@@ -2,6 +2,7 @@
 #![allow(non_snake_case, reason = "the names of the C API")]
 
 use std::ffi::{c_char, c_int, c_void};
+use std::io::IsTerminal;
 use std::sync::Once;
 
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -63,7 +64,8 @@ fn logs() {
             "ERROR" => tracing::Level::ERROR,
             _ => tracing::Level::WARN,
         };
-        let _ = tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).try_init();
+        let log = tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr);
+        let _ = log.with_ansi(std::io::stderr().is_terminal()).try_init();
     });
 }
 

@@ -565,7 +565,10 @@ pub struct BenchTransferArgs {
     /// Bytes of the buffer on each side; combinations that need more are left out
     #[arg(long, default_value = "256MiB")]
     pub memory: Size,
-    /// Also draw throughput over block size into this file (.svg)
+    /// Walk over the whole buffers, so that caches do not help
+    #[arg(long)]
+    pub cold: bool,
+    /// Also draw throughput over block size into this file (.svg or .png)
     #[arg(long, value_name = "FILE")]
     pub plot: Option<PathBuf>,
     /// Print one JSON object

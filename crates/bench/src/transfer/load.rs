@@ -34,6 +34,8 @@ pub struct TransferLoad {
     pub threads: usize,
     /// Bytes of the local buffer; at least block x batch x threads are used.
     pub buffer_bytes: u64,
+    /// Batches walk over the whole of both buffers, which are equally long then, so that caches do not help.
+    pub cold: bool,
     /// Time before the measurement.
     pub warm_up: Duration,
     /// Measured time.
@@ -106,6 +108,10 @@ struct Crew {
     measuring: AtomicBool,
     stop: AtomicBool,
     start: Barrier,
+    /// How many batches of all threads fit into the buffers; 1 unless cold.
+    windows: u64,
+    /// Bytes of a batch of all threads.
+    span: u64,
 }
 
 /// Runs the load to its end.
@@ -125,6 +131,8 @@ pub fn run(engine: &Engine, load: &TransferLoad) -> Result<TransferReport, Trans
         measuring: AtomicBool::new(false),
         stop: AtomicBool::new(false),
         start: Barrier::new(load.threads + 1),
+        windows: if load.cold { (load.buffer_bytes / span).max(1) } else { 1 },
+        span,
     });
     let report = crew.measure();
     drop(crew);
@@ -186,9 +194,12 @@ impl Crew {
     fn work(&self, thread: usize) -> Done {
         let mut done = Done::default();
         self.start.wait();
-        while !self.stop.load(Ordering::Relaxed) {
+        for round in (0..self.windows).cycle() {
+            if self.stop.load(Ordering::Relaxed) {
+                break;
+            }
             let started = self.clock.now();
-            let outcome = self.batch(thread);
+            let outcome = self.batch(thread, round * self.span);
             if !self.measuring.load(Ordering::Relaxed) {
                 continue;
             }
@@ -208,10 +219,10 @@ impl Crew {
         done
     }
 
-    fn batch(&self, thread: usize) -> Result<(), TransferError> {
+    fn batch(&self, thread: usize, window: u64) -> Result<(), TransferError> {
         let load = &self.load;
         let requests = (0..load.batch).map(|index| {
-            let offset = load.block_bytes * (index * load.threads + thread) as u64;
+            let offset = window + load.block_bytes * (index * load.threads + thread) as u64;
             let local = self.engine.local(self.memory.address() + offset, load.block_bytes);
             let local = local.map_err(|refused| {
                 TransferError::new(yb_transfer::TransferErrorKind::LocalNotRegistered, load.segment.endpoint(), refused)
@@ -245,6 +256,7 @@ mod tests {
             batch: 4,
             threads: 2,
             buffer_bytes: 1 << 20,
+            cold: true,
             warm_up: Duration::ZERO,
             duration: Duration::from_millis(50),
             target: None,

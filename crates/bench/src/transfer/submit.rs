@@ -162,7 +162,10 @@ impl Bench {
     }
 
     fn poll_tasks(&self, batch: BatchId, tasks: usize) -> Result<f64, SubmitError> {
-        timed(tasks, || (0..tasks).try_for_each(|task| self.completed(batch, task)))
+        let rounds = ROUND.div_ceil(tasks);
+        timed(rounds * tasks, || {
+            (0..rounds).try_for_each(|_| (0..tasks).try_for_each(|task| self.completed(batch, task)))
+        })
     }
 
     fn poll_batch(&self, batch: BatchId) -> Result<f64, SubmitError> {

@@ -105,6 +105,9 @@ pub enum Limit {
     RawTcp,
 }
 
+/// How long a limit is measured at most.
+const LIMIT_TIME: Duration = Duration::from_millis(300);
+
 /// One combination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Case {
@@ -152,6 +155,8 @@ pub struct Sweep {
     pub threads: Vec<u64>,
     /// Bytes of each side's buffer; combinations that need more are left out.
     pub buffer_bytes: u64,
+    /// Batches walk over the whole buffers, so that caches do not help.
+    pub cold: bool,
     /// Time before each measurement.
     pub warm_up: Duration,
     /// Time of each measurement.
@@ -238,9 +243,11 @@ impl Limits {
     ///
     /// # Errors
     /// When it cannot be measured.
-    pub fn of(&mut self, case: &Case, duration: Duration) -> Result<Option<f64>, SweepError> {
+    pub fn of(&mut self, case: &Case, sweep: &Sweep) -> Result<Option<f64>, SweepError> {
         let Some(limit) = case.route.limit() else { return Ok(None) };
-        let working_set = case.working_set().unwrap_or(case.block_bytes);
+        let used = case.working_set().unwrap_or(case.block_bytes);
+        let working_set = if sweep.cold { sweep.buffer_bytes } else { used };
+        let duration = sweep.duration.min(LIMIT_TIME);
         let block = if limit == Limit::Memcpy { case.block_bytes } else { 0 };
         if let Some(known) = self.known.get(&(limit, block, working_set)) {
             return Ok(Some(*known));
@@ -276,12 +283,13 @@ pub fn measure(
         block_bytes: case.block_bytes,
         batch: case.batch as usize,
         threads: case.threads as usize,
-        buffer_bytes: 0,
+        buffer_bytes: if sweep.cold { sweep.buffer_bytes } else { 0 },
+        cold: sweep.cold,
         warm_up: sweep.warm_up,
         duration: sweep.duration,
         target: peer.process,
     };
-    let limit_gb_per_second = limits.of(&case, sweep.duration.min(Duration::from_millis(300)))?;
+    let limit_gb_per_second = limits.of(&case, sweep)?;
     let before = case.route.bytes(&engine.stats());
     let report = load::run(engine, &load)?;
     if report.batches > 0 && case.route.bytes(&engine.stats()) == before {
@@ -303,6 +311,7 @@ mod tests {
             batches: vec![1, 16],
             threads: vec![1],
             buffer_bytes: 1 << 20,
+            cold: true,
             warm_up: Duration::ZERO,
             duration: Duration::from_millis(20),
         }

@@ -128,6 +128,10 @@ struct Answer<'a> {
 
 fn initiate(args: &BenchTransferArgs) -> Outcome {
     let sweep = sweep_of(args)?;
+    if let Some(path) = &args.plot {
+        // Before anything is measured: a file that cannot be written costs nobody a sweep.
+        write_plot(path, &[])?;
+    }
     let signals = Signals::catch()?;
     let cases = sweep.cases();
     if cases.is_empty() {
@@ -168,6 +172,7 @@ fn sweep_of(args: &BenchTransferArgs) -> Outcome<Sweep> {
         batches: args.batch.clone(),
         threads: args.threads.clone(),
         buffer_bytes: args.memory.0,
+        cold: args.cold,
         warm_up: Duration::from_secs_f64(args.warm_up.clamp(0.0, 3600.0)),
         duration: Duration::from_secs_f64(args.seconds.clamp(0.001, 86_400.0)),
     })
@@ -252,8 +257,10 @@ fn table(lines: &[Line], missing: &[(Route, String)]) -> String {
 }
 
 fn write_plot(path: &Path, lines: &[Line]) -> Outcome {
-    match path.extension().and_then(|extension| extension.to_str()) {
-        Some("svg") => std::fs::write(path, plot::svg(lines)).map_err(|error| Failure::file(path, &error)),
-        _ => Err(Failure::usage("--plot takes a file that ends in .svg")),
-    }
+    let written = match path.extension().and_then(|extension| extension.to_str()) {
+        Some("svg") => std::fs::write(path, plot::svg(lines)),
+        Some("png") => std::fs::write(path, plot::png(lines).map_err(|e| Failure::failed(e.to_string()))?),
+        _ => return Err(Failure::usage("--plot takes a file that ends in .svg or .png")),
+    };
+    written.map_err(|error| Failure::file(path, &error))
 }

@@ -1,7 +1,14 @@
 //! A picture of a sweep: throughput over the block size, one line for each combination of the rest.
+//!
+//! The picture is a list of shapes; one module writes them as SVG, another paints them as PNG.
+
+mod png;
+mod svg;
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
+
+pub use png::{PaintError, png};
+pub use svg::svg;
 
 use crate::transfer::sweep::{Line, operation_name};
 
@@ -12,9 +19,40 @@ const RIGHT: f64 = 250.0;
 const TOP: f64 = 40.0;
 const BOTTOM: f64 = 60.0;
 /// Colours that people with colour-blind eyes can tell apart.
-const COLOURS: [&str; 8] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999933"];
+const COLOURS: [Colour; 8] = [
+    Colour(0x0072b2),
+    Colour(0xd55e00),
+    Colour(0x009e73),
+    Colour(0xcc79a7),
+    Colour(0xe69f00),
+    Colour(0x56b4e9),
+    BLACK,
+    Colour(0x999933),
+];
+const BLACK: Colour = Colour(0);
+const GREY: Colour = Colour(0xdddddd);
 /// Horizontal grid lines.
 const STEPS: u32 = 5;
+
+/// Red, green and blue, 8 bits each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Colour(u32);
+
+/// Where a text stands relative to its point, on the base line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Anchor {
+    Start,
+    Middle,
+    End,
+}
+
+/// A part of the picture.
+#[derive(Clone, Debug, PartialEq)]
+enum Shape {
+    Line { from: (f64, f64), to: (f64, f64), width: u32, colour: Colour },
+    Dot { at: (f64, f64), radius: f64, colour: Colour },
+    Text { at: (f64, f64), anchor: Anchor, text: String },
+}
 
 /// One curve.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -80,51 +118,46 @@ impl Axes {
     }
 }
 
-/// The picture as SVG.
-pub fn svg(lines: &[Line]) -> String {
+/// The whole picture on a white ground of [`WIDTH`] times [`HEIGHT`].
+fn shapes(lines: &[Line]) -> Vec<Shape> {
     let curves = curves(lines);
     let axes = Axes::of(&curves);
-    let mut out = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" font-family=\"sans-serif\" \
-         font-size=\"13\">\n<rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"white\"/>\n"
-    );
-    grid(&mut out, &curves, &axes);
-    for ((name, curve), (index, colour)) in curves.iter().zip(COLOURS.iter().cycle().enumerate()) {
-        draw(&mut out, curve, colour, &axes);
-        let (x, y) = (WIDTH - RIGHT + 20.0, TOP + 20.0 * index as f64);
-        let _ = writeln!(out, "<rect x=\"{x}\" y=\"{}\" width=\"12\" height=\"12\" fill=\"{colour}\"/>", y - 10.0);
-        let _ = writeln!(out, "<text x=\"{}\" y=\"{y}\">{name}</text>", x + 18.0);
+    let mut shapes = Vec::new();
+    grid(&mut shapes, &curves, &axes);
+    for ((name, curve), (index, colour)) in curves.iter().zip(COLOURS.into_iter().cycle().enumerate()) {
+        draw(&mut shapes, curve, colour, &axes);
+        let (x, y) = (WIDTH - RIGHT + 26.0, TOP + 20.0 * index as f64);
+        shapes.push(Shape::Dot { at: (x, y - 4.0), radius: 6.0, colour });
+        shapes.push(Shape::Text { at: (x + 12.0, y), anchor: Anchor::Start, text: name.clone() });
     }
-    out.push_str("</svg>\n");
-    out
+    shapes
 }
 
-fn grid(out: &mut String, curves: &BTreeMap<String, Curve>, axes: &Axes) {
-    let _ = writeln!(out, "<text x=\"{LEFT}\" y=\"{}\">GB/s</text>", TOP - 16.0);
-    let right = WIDTH - RIGHT;
+fn grid(shapes: &mut Vec<Shape>, curves: &BTreeMap<String, Curve>, axes: &Axes) {
+    let text = |at, anchor, text: String| Shape::Text { at, anchor, text };
+    shapes.push(text((LEFT, TOP - 16.0), Anchor::Start, "GB/s".to_owned()));
     for step in 0..=STEPS {
         let rate = axes.top * f64::from(step) / f64::from(STEPS);
         let y = axes.y(rate);
-        let _ = writeln!(out, "<line x1=\"{LEFT}\" y1=\"{y:.1}\" x2=\"{right}\" y2=\"{y:.1}\" stroke=\"#ddd\"/>");
-        let _ = writeln!(out, "<text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{rate:.3}</text>", LEFT - 8.0, y + 4.0);
+        shapes.push(Shape::Line { from: (LEFT, y), to: (WIDTH - RIGHT, y), width: 1, colour: GREY });
+        shapes.push(text((LEFT - 8.0, y + 4.0), Anchor::End, format!("{rate:.3}")));
     }
     let mut blocks: Vec<u64> = curves.values().flat_map(|curve| curve.points.iter().map(|(block, _)| *block)).collect();
     blocks.sort_unstable();
     blocks.dedup();
     for block in blocks {
-        let (x, y) = (axes.x(block), HEIGHT - BOTTOM + 20.0);
-        let _ = writeln!(out, "<text x=\"{x:.1}\" y=\"{y}\" text-anchor=\"middle\">{}</text>", size_name(block));
+        shapes.push(text((axes.x(block), HEIGHT - BOTTOM + 20.0), Anchor::Middle, size_name(block)));
     }
 }
 
-fn draw(out: &mut String, curve: &Curve, colour: &str, axes: &Axes) {
+fn draw(shapes: &mut Vec<Shape>, curve: &Curve, colour: Colour, axes: &Axes) {
     let points: Vec<(f64, f64)> = curve.points.iter().map(|(block, rate)| (axes.x(*block), axes.y(*rate))).collect();
-    let path: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
-    let _ =
-        writeln!(out, "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>", path.join(" "));
-    for (x, y) in points {
-        let _ = writeln!(out, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\" fill=\"{colour}\"/>");
+    for pair in points.windows(2) {
+        if let [from, to] = pair {
+            shapes.push(Shape::Line { from: *from, to: *to, width: 2, colour });
+        }
     }
+    shapes.extend(points.into_iter().map(|at| Shape::Dot { at, radius: 3.0, colour }));
 }
 
 #[cfg(test)]
@@ -154,5 +187,41 @@ mod tests {
         }
         let alone = BTreeMap::from([("b".to_owned(), Curve { points: vec![(64, 0.0)] })]);
         assert!(Axes::of(&alone).x(64).is_finite() && Axes::of(&alone).y(0.0).is_finite());
+    }
+
+    fn lines() -> Vec<Line> {
+        let case = |block_bytes| crate::transfer::sweep::Case {
+            route: crate::transfer::sweep::Route::Tcp,
+            operation: yb_transfer::Opcode::Write,
+            block_bytes,
+            batch: 16,
+            threads: 1,
+        };
+        let report = |gb_per_second| crate::transfer::load::TransferReport {
+            operation: "write",
+            block_bytes: 0,
+            batch: 16,
+            threads: 1,
+            seconds: 1.0,
+            batches: 1,
+            failures: 0,
+            error: None,
+            gb_per_second,
+            cpu_seconds_per_gb: 0.1,
+            latency: yb_replay::Latencies::default().summary(),
+        };
+        let line =
+            |block, rate| Line { case: case(block), report: report(rate), limit: None, limit_gb_per_second: None };
+        vec![line(4096, 0.5), line(1 << 20, 2.0)]
+    }
+
+    #[test]
+    fn both_forms_show_the_curve_and_its_name() {
+        let text = svg(&lines());
+        assert!(text.starts_with("<svg") && text.ends_with("</svg>\n") && text.contains(">tcp write, 16 x 1 thr<"));
+        assert_eq!(text.matches("<circle").count(), 3, "two points and the legend");
+        let bytes = png(&lines()).unwrap();
+        assert_eq!(bytes[..8], [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1a, b'\n']);
+        assert!(png(&lines()).unwrap() != png(&lines()[..1]).unwrap(), "what is measured is what is painted");
     }
 }

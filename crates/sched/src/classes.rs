@@ -216,6 +216,24 @@ impl<T> ClassQueue<T> {
         }
     }
 
+    /// Takes the first for which `wanted` says so, out of turn; its class pays as far as it can. Looks at all that waits.
+    pub fn pop_where(&mut self, wanted: impl Fn(&T) -> bool) -> Option<Item<T>> {
+        for index in self.turns.iter().copied() {
+            let Some(class) = self.classes.get_mut(index) else { continue };
+            let first = class.waiting.iter().filter(|entry| wanted(&entry.item.value)).max().map(|entry| entry.arrival);
+            let Some(arrival) = first else { continue };
+            let mut waiting = std::mem::take(&mut class.waiting).into_vec();
+            let at = waiting.iter().position(|entry| entry.arrival == arrival);
+            let taken = at.map(|at| waiting.swap_remove(at).item);
+            class.waiting = waiting.into();
+            let item = taken?;
+            class.credit -= item.cost.min(class.credit);
+            self.len -= 1;
+            return Some(item);
+        }
+        None
+    }
+
     /// Takes out everything for which `wanted` says so, in no order.
     pub fn remove_where(&mut self, mut wanted: impl FnMut(&T) -> bool) -> Vec<T> {
         let mut removed = Vec::new();
@@ -295,6 +313,19 @@ mod tests {
         }
         let first: Vec<u8> = (0..10).map(|_| queue.pop().unwrap().class.0).collect();
         assert_eq!(first.iter().filter(|class| **class == 0).count(), 5, "{first:?}");
+    }
+
+    #[test]
+    fn what_is_wanted_comes_out_of_turn_and_the_rest_in_its_order() {
+        let mut queue = ClassQueue::default();
+        for n in 0..9 {
+            queue.push(item((n % 3) as u8, 10, n));
+        }
+        let value = |item: Option<Item<u32>>| item.map(|item| item.value);
+        assert_eq!(value(queue.pop_where(|n| *n > 3 && n % 3 == 1)), Some(4), "the first of its class");
+        assert_eq!(value(queue.pop_where(|n| *n == 100)), None);
+        let left: Vec<u32> = std::iter::from_fn(|| value(queue.pop())).collect();
+        assert_eq!(left, [0, 3, 6, 1, 7, 2, 5, 8]);
     }
 
     #[test]

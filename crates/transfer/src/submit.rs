@@ -236,14 +236,14 @@ impl Shared {
 
     /// The body of a worker.
     fn serve_batches(self: &Arc<Self>) {
-        let mut again = false;
-        while let Some(taken) = self.queue.next(again) {
+        let mut over = None;
+        while let Some(taken) = self.queue.next(over) {
             if taken.start_another {
                 // This worker goes on, so what waits is not given back.
                 let _ = self.start_worker();
             }
             self.run_chunk(taken.chunk);
-            again = true;
+            over = Some(taken.peer);
         }
     }
 

@@ -38,6 +38,16 @@ pub(crate) enum Work {
 }
 
 impl Work {
+    /// Which peer it is for, as a number that no other peer has meanwhile; none for a notification.
+    pub(crate) fn peer(&self) -> Option<usize> {
+        let segment = match self {
+            Work::Whole(members) => members.first().map(|(_, request)| &request.segment),
+            Work::Part { request, .. } => Some(&request.segment),
+            Work::Notify => None,
+        };
+        segment.map(|segment| Arc::as_ptr(&segment.0) as usize)
+    }
+
     /// Whether this is work of that task alone, or of any if none is named. A notification is of no task.
     pub(crate) fn concerns_only(&self, task: Option<usize>) -> bool {
         match self {

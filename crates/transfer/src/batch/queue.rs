@@ -1,7 +1,8 @@
 //! Where chunks wait for a worker.
 //!
 //! A few workers run chunks at the same time; one more waits behind them. When nothing was taken for a while though
-//! something waits, the others are held up, by peers that do not answer, and the one behind takes a chunk too.
+//! something waits, the others are held up, and the one behind takes a chunk too, for a peer that nobody is busy with:
+//! a peer that is slow or does not answer holds up only itself.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,8 +25,8 @@ const HELD_UP: Duration = Duration::from_millis(50);
 struct State {
     chunks: ClassQueue<Chunk>,
     workers: usize,
-    /// Workers that run a chunk.
-    busy: usize,
+    /// What every worker that runs a chunk is busy with.
+    busy: Vec<Option<usize>>,
     /// Chunks taken since the start.
     taken: u64,
     closed: bool,
@@ -42,6 +43,8 @@ pub(crate) struct WorkQueue {
 /// A chunk for a worker.
 pub(crate) struct Taken {
     pub(crate) chunk: Chunk,
+    /// Which peer the chunk is for, to be said when it is over.
+    pub(crate) peer: Option<usize>,
     /// Whether one more worker should be started; it is counted already.
     pub(crate) start_another: bool,
 }
@@ -49,7 +52,7 @@ pub(crate) struct Taken {
 impl WorkQueue {
     /// An empty queue that shares the workers by these weights.
     pub(crate) fn new(weights: [u32; TrafficClass::COUNT]) -> Self {
-        let state = State { chunks: ClassQueue::new(weights), workers: 0, busy: 0, taken: 0, closed: false };
+        let state = State { chunks: ClassQueue::new(weights), workers: 0, busy: Vec::new(), taken: 0, closed: false };
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         WorkQueue {
             state: Mutex::new(state),
@@ -76,7 +79,7 @@ impl WorkQueue {
             let deadline = (chunk.deadline < NEVER).then_some(chunk.deadline);
             state.chunks.push(Item { class, priority, deadline, cost, value: chunk });
         }
-        let waiting = state.workers - state.busy;
+        let waiting = state.workers - state.busy.len();
         for _ in 0..waiting.min(state.chunks.len()) {
             self.work.notify_one();
         }
@@ -86,10 +89,12 @@ impl WorkQueue {
         (wanted, Vec::new())
     }
 
-    /// The next chunk for a worker; `None` when the worker should end. `again` = it ran one before.
-    pub(crate) fn next(&self, again: bool) -> Option<Taken> {
+    /// The next chunk for a worker; `None` when the worker should end. `over` = the peer of the one that it ran before.
+    pub(crate) fn next(&self, over: Option<Option<usize>>) -> Option<Taken> {
         let mut state = self.state.lock();
-        state.busy -= usize::from(again);
+        if let Some(at) = over.and_then(|over| state.busy.iter().position(|peer| *peer == over)) {
+            state.busy.swap_remove(at);
+        }
         loop {
             if state.chunks.is_empty() {
                 if state.closed || state.workers > self.regular + 1 {
@@ -98,8 +103,13 @@ impl WorkQueue {
                     return None;
                 }
                 self.work.wait(&mut state);
-            } else if (state.busy < self.regular || state.closed || self.are_held_up(&mut state))
-                && let Some(item) = state.chunks.pop()
+            } else if state.busy.len() < self.regular || state.closed {
+                if let Some(item) = state.chunks.pop() {
+                    return Some(Self::taken(&mut state, item.value));
+                }
+            } else if self.are_held_up(&mut state)
+                && let State { chunks, busy, .. } = &mut *state
+                && let Some(item) = chunks.pop_where(|chunk| !busy.contains(&chunk.work.peer()))
             {
                 return Some(Self::taken(&mut state, item.value));
             }
@@ -114,11 +124,12 @@ impl WorkQueue {
 
     fn taken(state: &mut State, chunk: Chunk) -> Taken {
         state.taken += 1;
-        state.busy += 1;
-        let nobody_waits = state.busy == state.workers;
+        let peer = chunk.work.peer();
+        state.busy.push(peer);
+        let nobody_waits = state.busy.len() == state.workers;
         let start_another = nobody_waits && !state.chunks.is_empty() && state.workers < MAX_WORKERS && !state.closed;
         state.workers += usize::from(start_another);
-        Taken { chunk, start_another }
+        Taken { chunk, peer, start_another }
     }
 
     /// A worker could not be started. Where none is left, gives back what waits.
@@ -152,62 +163,77 @@ impl WorkQueue {
 mod tests {
     use super::*;
     use crate::batch::plan::Work;
-    use yb_types::MonotonicTime;
+    use crate::directory::Directory;
+    use crate::segment::Segment;
+    use crate::{LocalBuffer, Opcode, Request, SegmentHandle};
+    use std::sync::Weak;
+    use yb_types::{MonotonicTime, SegmentAddress};
 
-    fn chunk(batch: &Arc<Batch>, class: TrafficClass, task: usize) -> Chunk {
-        let work = Work::Whole(vec![]);
-        Chunk {
-            batch: Arc::clone(batch),
-            class,
-            priority: 0,
-            deadline: MonotonicTime(task as u64),
-            cost: 1 << 20,
-            work,
-        }
+    struct Stage {
+        queue: WorkQueue,
+        batch: Arc<Batch>,
+        peers: Vec<SegmentHandle>,
     }
 
-    fn queue() -> (WorkQueue, Arc<Batch>) {
-        (WorkQueue::new(TrafficClass::WEIGHTS), Arc::new(Batch::new(0)))
+    fn stage() -> Stage {
+        let segment = |n: usize| Segment::new(format!("peer:{n}").into(), Weak::new(), Directory::Handshake);
+        let peers = (0..10).map(|n| SegmentHandle(Arc::new(segment(n)))).collect();
+        Stage { queue: WorkQueue::new(TrafficClass::WEIGHTS), batch: Arc::new(Batch::new(0)), peers }
+    }
+
+    impl Stage {
+        fn chunk(&self, class: TrafficClass, peer: usize) -> Chunk {
+            let segment = self.peers[peer].clone();
+            let request = Request::new(Opcode::Write, LocalBuffer::source(&[]), segment, SegmentAddress(0));
+            let (batch, work) = (Arc::clone(&self.batch), Work::Whole(vec![(0, request)]));
+            Chunk { batch, class, priority: 0, deadline: MonotonicTime(0), cost: 1 << 20, work }
+        }
     }
 
     #[test]
     fn what_is_urgent_overtakes_what_waits() {
-        let (queue, batch) = queue();
-        let low = (0..100).map(|n| chunk(&batch, TrafficClass::LOW, n)).collect();
-        assert_eq!(queue.push(low).0, queue.regular + 1, "workers and one behind them");
-        queue.next(false).unwrap();
-        queue.push(vec![chunk(&batch, TrafficClass::HIGH, 0)]);
-        let next: Vec<TrafficClass> = (0..2).map(|_| queue.next(true).unwrap().chunk.class).collect();
-        assert!(next.contains(&TrafficClass::HIGH), "{next:?}");
+        let stage = stage();
+        let low = (0..100).map(|_| stage.chunk(TrafficClass::LOW, 0)).collect();
+        assert_eq!(stage.queue.push(low).0, stage.queue.regular + 1, "workers and one behind them");
+        let mut over = stage.queue.next(None).unwrap().peer;
+        stage.queue.push(vec![stage.chunk(TrafficClass::HIGH, 0)]);
+        let mut next = || {
+            let taken = stage.queue.next(Some(over)).unwrap();
+            over = taken.peer;
+            taken.chunk.class
+        };
+        assert!([next(), next()].contains(&TrafficClass::HIGH));
     }
 
     #[test]
-    fn one_more_worker_helps_when_the_others_are_held_up() {
-        let (queue, batch) = queue();
-        queue.push((0..20).map(|n| chunk(&batch, TrafficClass::NORMAL, n)).collect());
-        for _ in 0..queue.regular {
-            assert!(!queue.next(false).unwrap().start_another, "one waits behind");
+    fn one_more_worker_helps_when_the_others_are_held_up_by_other_peers() {
+        let stage = stage();
+        stage.queue.push((0..20).map(|_| stage.chunk(TrafficClass::NORMAL, 0)).collect());
+        for _ in 0..stage.queue.regular {
+            assert!(!stage.queue.next(None).unwrap().start_another, "one waits behind");
         }
+        stage.queue.push(vec![stage.chunk(TrafficClass::LOW, 1)]);
         let clock = yb_env::Clock::real();
         let before = clock.now();
-        assert!(queue.next(false).unwrap().start_another, "nobody waits behind any more");
+        let taken = stage.queue.next(None).unwrap();
+        assert_eq!(taken.chunk.class, TrafficClass::LOW, "nobody is busy with its peer");
+        assert!(taken.start_another, "nobody waits behind any more");
         assert!(clock.now().since(before) >= HELD_UP);
     }
 
     #[test]
     fn surplus_workers_end_when_nothing_waits_and_all_when_the_queue_is_closed() {
-        let (queue, batch) = queue();
-        queue.push((0..queue.regular + 2).map(|n| chunk(&batch, TrafficClass::NORMAL, n)).collect());
-        for _ in 0..queue.regular + 2 {
-            queue.next(false).unwrap();
-        }
-        assert_eq!(queue.state.lock().workers, queue.regular + 2);
-        assert!(queue.next(true).is_none());
+        let stage = stage();
+        let (queue, count) = (&stage.queue, stage.queue.regular + 2);
+        queue.push((0..count).map(|peer| stage.chunk(TrafficClass::NORMAL, peer)).collect());
+        let mut peers: Vec<Option<usize>> = (0..count).map(|_| queue.next(None).unwrap().peer).collect();
+        assert_eq!(queue.state.lock().workers, count);
+        assert!(queue.next(peers.pop()).is_none());
         queue.close();
-        for _ in 0..queue.regular + 1 {
-            assert!(queue.next(true).is_none());
+        while let Some(peer) = peers.pop() {
+            assert!(queue.next(Some(peer)).is_none());
         }
         queue.join();
-        assert_eq!(queue.push(vec![chunk(&batch, TrafficClass::LOW, 0)]).1.len(), 1, "given back");
+        assert_eq!(queue.push(vec![stage.chunk(TrafficClass::LOW, 0)]).1.len(), 1, "given back");
     }
 }

@@ -243,6 +243,39 @@ fn descriptions_of_another_host_or_namespace_lead_over_the_network() {
 }
 
 #[test]
+fn an_owner_that_says_nothing_on_its_socket_costs_no_more_than_the_call_allows() {
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixListener};
+    let b = engine(EngineSettings { shm: true, ..tcp_settings() });
+    let region = memory(&b, 4096);
+    let name = format!("yuebing-test-mute-{}", std::process::id());
+    let _mute = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+    let between = Between::telling(b.endpoint().unwrap(), move |desc| desc["yuebing"]["shm"] = name.clone().into());
+    let a = engine(EngineSettings { shm: true, ..tcp_settings() });
+    let peer = a.open_segment(&between.endpoint).unwrap();
+    let call = |patience| {
+        let before = a.now();
+        let outcome = a.transfer_sync(&[write(&peer, region.address(), &[7])], before + patience);
+        (outcome.into_result().map_err(|error| error.kind()), a.now().since(before))
+    };
+    let (outcome, took) = call(Duration::from_millis(300));
+    assert_eq!(outcome, Err(TransferErrorKind::TimedOut));
+    assert!(took < Duration::from_millis(1900), "{took:?}, though the socket may take two seconds");
+    let cancel = yb_transfer::CancelToken::new();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            let request = [write(&peer, region.address(), &[7])];
+            a.transfer_until(&request, a.now() + PATIENCE, &cancel).into_result().unwrap_err().kind()
+        });
+        cancel.cancel();
+        assert_eq!(waiting.join().unwrap(), TransferErrorKind::Cancelled);
+    });
+    assert_eq!(call(PATIENCE).0, Ok(()), "then over TCP");
+    assert_eq!(a.stats().tcp.requests, 1);
+    assert!(peer.path().contains("mapping its memory failed"), "{}", peer.path());
+}
+
+#[test]
 fn the_peers_engine_behind_a_bad_network() {
     let Some(mut wheel) = Wheel::start(&[]) else { return };
     let between = Between::start(&wheel.endpoint);

@@ -124,3 +124,27 @@ fn a_peer_that_is_gone_is_unreachable_at_once() {
     let outcome = ours.transfer_sync(&[read(&peer, wheel.address, &mut got)], ours.now() + PATIENCE);
     assert_eq!(outcome.into_result().unwrap_err().kind(), TransferErrorKind::Unreachable);
 }
+
+#[test]
+fn an_earlier_version_of_the_peer_and_ours_read_and_write_each_other() {
+    let Some(mut wheel) = Wheel::of_version("v0.3.12", &[]) else { return };
+    let ours = engine(offering());
+    let memory = memory(&ours, 2 << 20);
+    let endpoint = ours.endpoint().unwrap().to_owned();
+    let peer = ours.open_segment(&wheel.endpoint).unwrap();
+    for (seed, (size, offset)) in [(1, 0), (65_537, 4095), (1 << 20, 1)].into_iter().enumerate() {
+        let target = format!("{endpoint} {} {offset} {size}", memory.address() + offset);
+        assert_eq!(wheel.order(&format!("write {target} {seed}")), "0");
+        assert!(content(&memory, offset as usize, size) == script_pattern(size, seed), "written {size}");
+        assert_eq!(wheel.order(&format!("read {target} {seed}")), "0", "read {size}");
+        let (remote, sent) = (wheel.address + offset, script_pattern(size, seed + 50));
+        ours.transfer_sync(&[write(&peer, remote, &sent)], ours.now() + PATIENCE).into_result().unwrap();
+        assert_eq!(wheel.order(&format!("check {offset} {size} {}", seed + 50)), "0");
+        let mut got = vec![0; size];
+        ours.transfer_sync(&[read(&peer, remote, &mut got)], ours.now() + PATIENCE).into_result().unwrap();
+        assert!(got == sent, "read {size}");
+    }
+    ours.probe(&peer, ours.now() + PATIENCE).unwrap();
+    assert_eq!(wheel.order(&format!("probe {endpoint}")), "0");
+    assert!(peer.path().contains("version 2"), "{}", peer.path());
+}

@@ -299,9 +299,10 @@ impl Publisher {
 
     fn remove(&self) {
         let written = self.written.lock();
+        // A store that does not answer is asked once: whoever ends must not wait for it again and again.
         let address = self.store.withdraw(&self.keys.rpc_meta(&self.name), &written.address, &self.lease);
-        let desc = self.store.withdraw(&self.keys.segment(&self.name), &written.desc, &self.lease);
-        if let Err(error) = address.and(desc).and(self.store.end(&self.lease)) {
+        let desc = || self.store.withdraw(&self.keys.segment(&self.name), &written.desc, &self.lease);
+        if let Err(error) = address.and_then(|()| desc()).and_then(|()| self.store.end(&self.lease)) {
             tracing::warn!(name = &*self.name, %error, "records stay in the metadata store");
         }
     }

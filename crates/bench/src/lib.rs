@@ -1,6 +1,7 @@
 //! Load generators for any master and store of this wire, and what the machine itself can do.
 #![forbid(unsafe_code)]
 
+pub mod file;
 pub mod memcpy;
 pub mod peer;
 pub mod process;

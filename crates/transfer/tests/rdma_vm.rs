@@ -158,6 +158,71 @@ fn a_killed_peer_is_a_clear_error_within_the_deadline() {
 }
 
 #[test]
+fn an_engine_without_rdma_reaches_one_with_it_over_tcp() {
+    let Some(mut peer) = Peer::ours(&["rxe2"], 2 * MIB) else { return };
+    let plain = engine(tcp_settings());
+    exchange(&plain, &mut peer, &[(1, 0), (MIB, 3)]);
+    assert_eq!(plain.stats().tcp.requests, 4);
+    assert!(plain.rdma_stats().is_none() && plain.rdma_devices().is_empty());
+}
+
+#[test]
+fn a_deadline_and_a_cancel_end_transfers_over_rails() {
+    let Some(mut peer) = Peer::ours(&["rxe2"], 65 * MIB) else { return };
+    let engine = ours(&["rxe0"]);
+    exchange(&engine, &mut peer, &[(MIB, 0)]);
+    let (segment, remote) = (open(&engine, &peer), peer.address);
+    let sent = unit_pattern(64 * MIB, 9);
+    let short = engine.now() + Duration::from_millis(300);
+    let late = engine.transfer_sync(&[write(&segment, remote, &sent)], short).into_result().unwrap_err();
+    assert_eq!(late.kind(), TransferErrorKind::TimedOut, "{late}");
+    let token = yb_transfer::CancelToken::new();
+    let before = engine.rdma_stats().unwrap().work_requests;
+    let outcome = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            eventually("bytes move", || engine.rdma_stats().unwrap().work_requests > before + 8);
+            token.cancel();
+        });
+        engine.transfer_until(&[write(&segment, remote, &sent)], engine.now() + LONG, &token)
+    });
+    let cancelled = outcome.into_result().unwrap_err();
+    assert_eq!(cancelled.kind(), TransferErrorKind::Cancelled, "{cancelled}");
+    // The rail is as good as before.
+    exchange(&engine, &mut peer, &[(4 * MIB, 1)]);
+}
+
+#[test]
+fn wrong_connection_messages_are_answered_and_change_nothing() {
+    let Some(mut peer) = Peer::ours(&["rxe2"], 2 * MIB) else { return };
+    let engine = ours(&["rxe0"]);
+    exchange(&engine, &mut peer, &[(1000, 0)]);
+    let nic = format!("{}@rxe2", peer.endpoint);
+    let gid = "00:00:00:00:00:00:00:00:00:00:ff:ff:0a:4d:00:02";
+    let body = |pairs: &str, gid: &str, nic: &str| {
+        format!(
+            r#"{{"local_nic_path":"10.77.0.2:1@rxe1","local_gid":"{gid}","local_lid":0,"peer_nic_path":"{nic}","qp_num":{pairs},"reply_msg":""}}"#
+        )
+    };
+    for (json, words) in [
+        (body("[1,2]", gid, "x@nosuch"), "Local RDMA context not found for handshake NIC: nosuch"),
+        (body("[1]", gid, &nic), "QP count mismatch in peer and local endpoints"),
+        (body("[]", gid, &nic), "QP count mismatch in peer and local endpoints"),
+        (body("[1,2]", "zz", &nic), "Invalid peer GID: zz"),
+        (body("[1,2]", gid, "elsewhere@rxe2"), "mismatch"),
+        (body("[1,-2]", gid, &nic), "not a connection message"),
+        (r#"{"local_nic_path":{}}"#.to_owned(), "not a connection message"),
+    ] {
+        let reply = rdma::peer::ask(&peer.endpoint, 0, &json).unwrap();
+        assert!(reply.contains(words), "{json}: {reply}");
+    }
+    for (kind, json) in [(0, "[]"), (0, "5"), (0, "not json"), (2, "[]"), (2, r#"{"name":{},"notify_msg":""}"#)] {
+        assert_eq!(rdma::peer::ask(&peer.endpoint, kind, json), None, "{json}");
+    }
+    exchange(&engine, &mut peer, &[(100_000, 5)]);
+    assert_eq!(engine.rdma_stats().unwrap().reconnects, 0);
+}
+
+#[test]
 fn both_rails_flap_while_transfers_run() {
     let Some(mut peer) = Peer::ours(&["rxe2", "rxe3"], 9 * MIB) else { return };
     let engine = ours(&["rxe0", "rxe1"]);

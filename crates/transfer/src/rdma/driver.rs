@@ -78,8 +78,9 @@ impl Driver {
     }
 
     fn close(mut self) {
+        let orders = self.hub.close();
         self.hub.endpoints.lock().destroy_all(&mut self.ended);
-        for order in self.hub.close() {
+        for order in orders {
             if let Order::Submit(moves) = order {
                 let now = self.hub.clock.now();
                 moves.into_iter().for_each(|part| self.submit(part, now));

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::Ipv4Addr;
 
-use yb_verbs::{GidEntry, GidKind};
+pub use yb_verbs::{GidEntry, GidKind};
 
 /// How good an entry is, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -177,6 +177,10 @@ impl Hub {
         let now = self.clock.now();
         let pairs = self.settings.pairs_per_endpoint;
         let mut endpoints = self.endpoints.lock();
+        // The driver closes its inbox before it destroys the endpoints: none is made behind its back.
+        if self.inbox.lock().is_none() {
+            return Err("the engine is shutting down".to_owned());
+        }
         let existing = endpoints.find(nic, &message.local_nic_path).map(|(id, endpoint)| (id, endpoint.link.clone()));
         let verdict = judge(existing.as_ref().map(|(_, link)| link), own_path, message, pairs, now);
         let id = match (verdict, existing) {

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
-use parking_lot::RwLock;
+use parking_lot::{Condvar, Mutex, RwLock};
 use smallvec::SmallVec;
 use yb_mem::{RegionInfo, Span};
 use yb_verbs::{Hold, MemoryAccess, MemoryRegion};
@@ -78,9 +79,16 @@ pub(crate) struct RegisteredRegion {
     pub(crate) chunks: Vec<Chunk<RegionInfo>>,
 }
 
+/// How long a removal sleeps before it looks whether calls are over; they ring before.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
 /// All registered regions, by first address.
 #[derive(Debug, Default)]
-pub(crate) struct RegionTable(RwLock<BTreeMap<u64, Arc<RegisteredRegion>>>);
+pub(crate) struct RegionTable {
+    regions: RwLock<BTreeMap<u64, Arc<RegisteredRegion>>>,
+    calls: Mutex<()>,
+    over: Condvar,
+}
 
 impl RegionTable {
     /// Registers a region on every device.
@@ -102,7 +110,7 @@ impl RegionTable {
         let found = region.location.is_unknown().then(node).flatten();
         let location = found.unwrap_or_else(|| region.location.to_string());
         let registered = RegisteredRegion { info: region.clone(), location, chunks };
-        self.0.write().insert(region.address, Arc::new(registered));
+        self.regions.write().insert(region.address, Arc::new(registered));
         Ok(())
     }
 
@@ -137,24 +145,35 @@ impl RegionTable {
         let chunk = Chunk { address: region.address, len: region.len, regions: registered.collect() };
         let location = region.location.to_string();
         let registered = RegisteredRegion { info: region.clone(), location, chunks: vec![chunk] };
-        self.0.write().insert(region.address, Arc::new(registered));
+        self.regions.write().insert(region.address, Arc::new(registered));
     }
 
-    /// Takes the keys of a region away.
+    /// Takes the keys of a region away. Calls that use them for memory which they borrowed are waited for.
     pub(crate) fn remove(&self, address: u64) {
-        let removed = self.0.write().remove(&address);
+        let Some(removed) = self.regions.write().remove(&address) else { return };
+        let mut calls = self.calls.lock();
+        while Arc::strong_count(&removed) > 1 {
+            self.over.wait_for(&mut calls, LOOK_AGAIN);
+        }
         drop(removed);
+    }
+
+    /// A call lets its regions go.
+    pub(crate) fn release(&self, regions: Vec<Arc<RegisteredRegion>>) {
+        drop(regions);
+        let _calls = self.calls.lock();
+        self.over.notify_all();
     }
 
     /// The region that starts at `address`.
     pub(crate) fn at(&self, address: u64) -> Option<Arc<RegisteredRegion>> {
-        self.0.read().get(&address).cloned()
+        self.regions.read().get(&address).cloned()
     }
 
     /// The region that holds all of the span.
     pub(crate) fn covering(&self, span: &Span<'_>) -> Option<Arc<RegisteredRegion>> {
         let (first, end) = (span.address(), span.address() + span.len() as u64);
-        let regions = self.0.read();
+        let regions = self.regions.read();
         let (_, region) = regions.range(..=first).next_back()?;
         (end <= region.info.address + region.info.len).then(|| Arc::clone(region))
     }

@@ -31,7 +31,7 @@ const UNKNOWN_SPEED: u64 = 1_000_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SliceRef {
     /// A part of a move.
-    Slice { route: RouteKey, rail: usize, slice: SliceId, len: u64 },
+    Slice { route: RouteKey, rail: usize, transfer: u64, slice: SliceId, len: u64 },
     /// A look whether the rail works: a write of no bytes.
     Probe { route: RouteKey, rail: usize },
 }
@@ -71,6 +71,8 @@ pub(crate) struct Move {
     pub(crate) priority: i8,
     /// The last thing that went wrong.
     pub(crate) failure: Option<(TransferErrorKind, String)>,
+    /// Why its caller does not wait any longer.
+    pub(crate) given_up: Option<TransferErrorKind>,
 }
 
 #[derive(Debug)]
@@ -155,14 +157,10 @@ impl Rails {
 
     /// Gives up what belongs to the ticket.
     pub(crate) fn give_up(&mut self, ticket: &Arc<Ticket>, kind: TransferErrorKind, now: MonotonicTime) {
-        let of = |part: &&mut Move| Arc::ptr_eq(&part.ticket, ticket);
         let mut ids = Vec::new();
-        for (id, part) in &mut self.moves {
-            if of(&part) {
-                let last = part.failure.take().map_or_else(String::new, |(_, detail)| format!(", last: {detail}"));
-                part.failure = Some((kind, format!("given up while rails were at work{last}")));
-                ids.push(*id);
-            }
+        for (id, part) in self.moves.iter_mut().filter(|(_, part)| Arc::ptr_eq(&part.ticket, ticket)) {
+            part.given_up = Some(kind);
+            ids.push(*id);
         }
         for id in ids {
             self.scheduler.cancel(now, yb_sched::rails::TransferId(id));
@@ -200,7 +198,13 @@ impl Rails {
             },
         };
         rail.parked.push_back(Work {
-            slice: SliceRef::Slice { route: self.key, rail: index, slice: post.slice, len: post.len },
+            slice: SliceRef::Slice {
+                route: self.key,
+                rail: index,
+                transfer: post.transfer.0,
+                slice: post.slice,
+                len: post.len,
+            },
             kind: part.kind,
             bytes,
             remote: part.remote + post.offset,
@@ -260,7 +264,11 @@ impl Rails {
                 Some((kind, format!("{words}: {detail}")))
             }
             End::TimedOut => Some((TransferErrorKind::TimedOut, "the deadline passed".to_owned())),
-            End::Cancelled => Some(last.unwrap_or((TransferErrorKind::Cancelled, "cancelled".to_owned()))),
+            End::Cancelled => {
+                let last = last.map_or_else(String::new, |(_, detail)| format!("; last: {detail}"));
+                let kind = part.given_up.unwrap_or(TransferErrorKind::Cancelled);
+                Some((kind, format!("given up while rails were at work{last}")))
+            }
         };
         part.ticket.finish(failure.map(|(kind, detail)| Failure { job: part.job, kind, detail }));
     }
@@ -324,7 +332,7 @@ impl Rails {
 
     /// A work request is over.
     pub(crate) fn ended(&mut self, ended: &Ended<SliceRef>, hub: &Hub, now: MonotonicTime) {
-        let (index, slice, len) = match ended.slice {
+        let (index, transfer, slice, len) = match ended.slice {
             SliceRef::Probe { rail, .. } => {
                 if let Some(state) = self.rails.get_mut(rail) {
                     state.probing = false;
@@ -333,7 +341,7 @@ impl Rails {
                 self.scheduler.rail_event(now, RailId(rail as u32), event);
                 return;
             }
-            SliceRef::Slice { rail, slice, len, .. } => (rail, slice, len),
+            SliceRef::Slice { rail, transfer, slice, len, .. } => (rail, transfer, slice, len),
         };
         let moved = ended.ending == Ending::Moved;
         if let Some(rail) = self.rails.get(index) {
@@ -349,7 +357,7 @@ impl Rails {
             Ending::Returned => SliceEnd::Returned,
             Ending::Failed(status) => {
                 let (fault, kind) = blame(status);
-                self.note(slice, index, kind, format!("work request ended with {status:?}"));
+                self.note(transfer, index, kind, &format!("work request ended with {status:?}"));
                 SliceEnd::Failed(fault)
             }
         };
@@ -359,10 +367,10 @@ impl Rails {
         self.scheduler.completed(now, slice, end);
     }
 
-    /// Remembers what went wrong, for the moves that it may have been wrong for.
-    fn note(&mut self, _slice: SliceId, rail: usize, kind: TransferErrorKind, detail: String) {
+    /// Remembers what went wrong with a slice of a move.
+    fn note(&mut self, transfer: u64, rail: usize, kind: TransferErrorKind, detail: &str) {
         let path = self.rails.get(rail).map_or("", |rail| &*rail.peer_path);
-        for part in self.moves.values_mut() {
+        if let Some(part) = self.moves.get_mut(&transfer) {
             part.failure = Some((kind, format!("{path}: {detail}")));
         }
     }

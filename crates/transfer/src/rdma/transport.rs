@@ -228,7 +228,8 @@ impl RdmaTransport {
             self.hub.order(Order::GiveUp(Arc::clone(&ticket), over));
             ticket.wait();
         }
-        // From here on no device can touch the jobs' memory: `holds` may go.
+        // From here on no device can touch the jobs' memory.
+        self.hub.regions.release(holds.regions);
         for failure in ticket.take_failures() {
             let job = jobs.get_mut(failure.job).filter(|job| job.outcome.is_none());
             job.into_iter().for_each(|job| job.fail(failure.kind, &failure.detail));
@@ -271,6 +272,7 @@ impl RdmaTransport {
             class: job.options.class,
             priority: job.options.priority,
             failure: None,
+            given_up: None,
         }
     }
 

@@ -1,6 +1,6 @@
 //! The other process: an engine of ours, or one of the peer's wheel, told on standard input what to do.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use crate::common::*;
@@ -42,6 +42,19 @@ pub fn serve_if_asked() {
         let bytes = content(&memory, offset.parse().unwrap(), len);
         println!("answer {}", u8::from(bytes != unit_pattern(len, seed.parse().unwrap())));
     }
+}
+
+/// Sends one message of the handshake port by hand; `None` when the connection is closed without a reply.
+pub fn ask(endpoint: &str, kind: u8, json: &str) -> Option<String> {
+    let mut stream = std::net::TcpStream::connect(endpoint).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut frame = (json.len() as u64 + 1).to_le_bytes().to_vec();
+    frame.push(kind);
+    frame.extend_from_slice(json.as_bytes());
+    stream.write_all(&frame).unwrap();
+    let mut reply = Vec::new();
+    let _ = stream.read_to_end(&mut reply);
+    reply.get(9..).map(|text| String::from_utf8_lossy(text).into_owned())
 }
 
 /// A wheel of the peer, as `scripts/test_rdma.sh` names it.

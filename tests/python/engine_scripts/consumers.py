@@ -141,3 +141,14 @@ sleeps(b, a)
 from_threads(a, b)
 failed_sessions(a)
 assert type(a.engine.get_engine()).__name__ == "InnerTransferEngine"
+
+
+class Derived(TransferEngine):
+    """A class of a consumer's own, with arguments of its own."""
+
+    def __init__(self, host, *, protocol):
+        super().__init__()
+        self.session = (host, protocol, self.initialize(host, "P2PHANDSHAKE", protocol, ""))
+
+
+assert Derived(HOST, protocol="tcp").session == (HOST, "tcp", 0)

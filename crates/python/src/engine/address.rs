@@ -12,12 +12,10 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyInt;
 use rustix::io::Errno;
-use rustix::mm::Advice;
+use rustix::mm::{Advice, MsyncFlags};
 
 /// Smallest page of the system.
 const PAGE: u64 = 4096;
-/// Bytes that are looked at in one call.
-const PART: u64 = 256 << 20;
 /// No process has memory from here on.
 const ADDRESSES: u64 = 1 << 56;
 
@@ -106,27 +104,34 @@ fn of_tensor(tensor: &Bound<'_, PyAny>) -> PyResult<Place> {
     })
 }
 
-/// Whether the process may touch the range now: a caller may have freed what it names. Memory of a device is let
-/// through, where a driver is there that may own it.
+/// Whether the process may touch the range now: a caller may have freed what it names. Looks at what is mapped there, and
+/// at the rights of the first and the last page, not at every page. Memory of a device is let through, where a driver is
+/// there that may own it.
 pub(crate) fn is_mapped(address: u64, len: u64, written: bool) -> bool {
     let end = address.checked_add(len).filter(|end| address > 0 && *end <= ADDRESSES);
     let Some(end) = end else { return false };
     if len == 0 {
         return true;
     }
+    let (first, last) = (address / PAGE * PAGE, (end - 1) / PAGE * PAGE);
+    let bytes = (last - first + PAGE) as usize;
+    // SAFETY: asked to write nothing now, the call only tells whether all of it is mapped.
+    let mapped = unsafe { rustix::mm::msync(first as *mut c_void, bytes, MsyncFlags::ASYNC) };
+    (mapped.is_ok() && may_touch(first, written) && (first == last || may_touch(last, written))) || has_device_driver()
+}
+
+/// Whether a page may be read, or read and written.
+fn may_touch(page: u64, written: bool) -> bool {
     let advice = if written { Advice::LinuxPopulateWrite } else { Advice::LinuxPopulateRead };
-    let mut at = address / PAGE * PAGE;
-    while at < end {
-        let part = (end - at).min(PART).next_multiple_of(PAGE);
-        // SAFETY: populating pages does not change their contents; an address that is not mapped is refused.
-        match unsafe { rustix::mm::madvise(at as *mut c_void, part as usize, advice) } {
-            Ok(()) => at = at.saturating_add(part),
+    loop {
+        // SAFETY: populating a page does not change its contents; one that is not mapped is refused.
+        match unsafe { rustix::mm::madvise(page as *mut c_void, PAGE as usize, advice) } {
+            Ok(()) => return true,
             Err(Errno::INTR | Errno::AGAIN) => {}
-            // Not mapped, or mapped without the right; or a kernel before 5.14, which tells nothing.
-            Err(_) => return has_device_driver() || !kernel_tells(),
+            // Mapped without the right; or a kernel before 5.14, which tells nothing.
+            Err(_) => return !kernel_tells(),
         }
     }
-    true
 }
 
 /// Whether the kernel knows the advice at all.

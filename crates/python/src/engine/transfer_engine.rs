@@ -6,9 +6,9 @@
 use std::sync::Arc;
 
 use parking_lot::RwLock;
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyType};
+use pyo3::types::{PyBytes, PyDict, PyTuple, PyType};
 use yb_classic::{BatchId, BufferEntry, Opcode, device_list};
 
 use crate::convert::{Key, Text, Unsigned};
@@ -37,9 +37,20 @@ pub(crate) struct TransferEngine {
 #[pymethods]
 #[expect(clippy::too_many_arguments, reason = "the peer's signatures")]
 impl TransferEngine {
+    /// Takes no arguments; those of a class derived from this one are for its `__init__`.
     #[new]
-    fn new() -> Self {
-        TransferEngine::default()
+    #[classmethod]
+    #[pyo3(signature = (*arguments, **named))]
+    fn new(
+        cls: &Bound<'_, PyType>,
+        arguments: &Bound<'_, PyTuple>,
+        named: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Self> {
+        let given = arguments.len() + named.map_or(0, |named| named.len());
+        if given > 0 && cls.is(cls.py().get_type::<TransferEngine>()) {
+            return Err(PyTypeError::new_err("TransferEngine() takes no arguments"));
+        }
+        Ok(TransferEngine::default())
     }
 
     /// The class of the opcodes.

@@ -331,5 +331,8 @@ fn rdma(options: &ClassicOptions) -> RdmaSettings {
     if !options.filters.is_empty() {
         settings.devices = options.filters.clone();
     }
+    if options.matrix.is_some() {
+        settings.matrix = options.matrix.clone();
+    }
     settings
 }

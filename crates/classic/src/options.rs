@@ -1,5 +1,6 @@
 //! What an engine of this API is started with, from arguments and from the environment.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use yb_transfer::AddressSettings;
@@ -68,6 +69,8 @@ pub struct ClassicOptions {
     pub protocol: Protocol,
     /// Names of the RDMA devices that may be used; empty = all.
     pub filters: Vec<String>,
+    /// File with the priority matrix to use instead of the host's.
+    pub matrix: Option<PathBuf>,
     /// Whether devices are looked for at all.
     pub auto_discover: bool,
     /// Whether memory of the same host may be reached without a socket. Measurements of a network say no.
@@ -84,6 +87,7 @@ impl ClassicOptions {
             local_server_name: local_server_name.into(),
             protocol: Protocol::Auto,
             filters: Vec::new(),
+            matrix: None,
             auto_discover: true,
             same_host: true,
             environment: Environment::of_process(),

@@ -8,6 +8,7 @@ mod lines;
 mod settings;
 mod units;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -101,6 +102,7 @@ fn options(values: &Values) -> Result<ClassicOptions, PeerBenchError> {
     let protocol = if discovers { Protocol::preferred(named) } else { Protocol::exact(named) }?;
     let mut options = ClassicOptions::new(values.text("metadata_server"), own_name(values));
     options.protocol = protocol;
+    options.matrix = Some(values.text("nic_priority_matrix")).filter(|path| !path.is_empty()).map(PathBuf::from);
     // The network is what is measured, unless "auto" asks for whatever is best.
     options.same_host = named == "auto";
     if !discovers && protocol == Protocol::Rdma {

@@ -22,8 +22,7 @@ pub static BENCH: Table = Table {
                     .one_of(&["rdma", "tcp", "auto"]),
                 Setting::peer("device_name", Kind::Text, "mlx5_2", "RDMA devices to use, separated by commas"),
                 Setting::peer("nic_priority_matrix", Kind::Text, "", "File with a matrix of RDMA devices")
-                    .unit(Unit::Path)
-                    .no_effect("MC_CUSTOM_TOPO_JSON names the file"),
+                    .unit(Unit::Path),
                 Setting::peer("auto_discovery", Kind::Bool, "false", "Look for devices, and use tcp without one"),
                 Setting::peer("block_size", Kind::U64, "65536", "Bytes of a request").unit(Unit::Bytes),
                 Setting::peer("batch_size", Kind::I32, "128", "Requests of a batch").range(1, 1 << 20),

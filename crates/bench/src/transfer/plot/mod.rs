@@ -65,7 +65,8 @@ fn curves(lines: &[Line]) -> BTreeMap<String, Curve> {
     let mut curves: BTreeMap<String, Curve> = BTreeMap::new();
     for line in lines {
         let (case, operation) = (&line.case, operation_name(line.case.operation));
-        let name = format!("{} {operation}, {} x {} thr", case.route.name(), case.batch, case.threads);
+        let threads = if case.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", case.threads) };
+        let name = format!("{} {operation}, batch {}, {threads}", case.route.name(), case.batch);
         curves.entry(name).or_default().points.push((case.block_bytes, line.report.gb_per_second));
     }
     for curve in curves.values_mut() {
@@ -218,7 +219,9 @@ mod tests {
     #[test]
     fn both_forms_show_the_curve_and_its_name() {
         let text = svg(&lines());
-        assert!(text.starts_with("<svg") && text.ends_with("</svg>\n") && text.contains(">tcp write, 16 x 1 thr<"));
+        assert!(
+            text.starts_with("<svg") && text.ends_with("</svg>\n") && text.contains(">tcp write, batch 16, 1 thread<")
+        );
         assert_eq!(text.matches("<circle").count(), 3, "two points and the legend");
         let bytes = png(&lines()).unwrap();
         assert_eq!(bytes[..8], [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1a, b'\n']);

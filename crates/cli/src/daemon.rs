@@ -33,8 +33,8 @@ pub fn node(name: &str, arguments: Vec<OsString>) -> ExitCode {
 
 /// `mooncake_http_metadata_server`
 pub fn metadata(name: &'static str, arguments: Vec<OsString>) -> ExitCode {
-    let command = Command::new(name).about("HTTP metadata server for Transfer Engines").no_binary_name(true);
-    let matches = MetadataServerArgs::augment_args(command).try_get_matches_from(arguments);
+    let command = MetadataServerArgs::augment_args(Command::new(name).no_binary_name(true));
+    let matches = command.about("HTTP metadata server for Transfer Engines").try_get_matches_from(arguments);
     match matches.and_then(|matches| MetadataServerArgs::from_arg_matches(&matches)) {
         Ok(args) => metadata_with(&args),
         Err(error) => {

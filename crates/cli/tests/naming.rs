@@ -138,6 +138,8 @@ fn the_topology_is_dumped_in_the_peers_form() {
     );
     assert_eq!(dump(&["--backend", "foo"]).0, 2);
     assert_eq!(dump(&["--nope"]).0, 2);
+    let (code, help, _) = dump(&["--help"]);
+    assert!(code == 0 && help.starts_with("Show which NIC") && help.contains("--device-name"), "{help}");
     assert_eq!(dump(&["--use-custom-topo"]).0, 1);
     std::fs::write(&path, "{").unwrap();
     assert_eq!(dump(&["--custom-topo-json", shown]).0, 1);

@@ -12,8 +12,8 @@ use crate::output;
 
 /// Runs under the peer's name, with the peer's flags.
 pub fn run_as(name: &'static str, arguments: Vec<OsString>) -> Outcome {
-    let command = Command::new(name).about("Show which NIC serves which memory first").no_binary_name(true);
-    let matches = TopologyArgs::augment_args(command).try_get_matches_from(arguments);
+    let command = TopologyArgs::augment_args(Command::new(name).no_binary_name(true));
+    let matches = command.about("Show which NIC serves which memory first").try_get_matches_from(arguments);
     match matches.and_then(|matches| TopologyArgs::from_arg_matches(&matches)) {
         Ok(args) => run(&args),
         Err(error) => {

@@ -1,6 +1,6 @@
 //! What callers by address ask of an engine: foreign memory as our side, and what a peer has registered.
 
-use yb_mem::{ForeignMemory, LocalBuffer, Location, RegistryError};
+use yb_mem::{Access, ForeignMemory, LocalBuffer, Location, RegistryError};
 use yb_types::MonotonicTime;
 
 use crate::transport::Limits;
@@ -22,6 +22,10 @@ impl Engine {
     /// As there.
     pub fn lend(&self, memory: ForeignMemory) -> Result<LocalBuffer<'static>, RegistryError> {
         let shared = self.shared();
+        // Of registered memory it is known where it is.
+        if let Ok(pin) = shared.registry.pin(memory.address(), memory.len(), Access::Local) {
+            return Ok(pin.into());
+        }
         let (memory, _) = shared.hardware.gpus.mark(memory, Location::default())?;
         shared.registry.lend(memory)
     }

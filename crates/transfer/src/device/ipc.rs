@@ -168,7 +168,7 @@ impl Transport for IpcTransport {
     fn reaches(&self, segment: &Segment, remote: u64, len: u64, limits: &Limits<'_>) -> bool {
         let is_peer = segment.files().is_none() && !segment.is_in_process();
         is_peer
-            && self.gpus.driver().is_some()
+            && self.gpus.known().is_some()
             && self.offers(segment, false, limits).iter().any(|offer| offer.covers(remote, len))
     }
 

@@ -12,7 +12,7 @@ mod window;
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Condvar, Mutex};
 use yb_cuda::{CudaError, Driver, PinnedMemory};
@@ -41,7 +41,7 @@ const SMALL_WINDOW: u64 = 64 << 10;
 pub(crate) struct Gpus {
     /// `None`: the driver that the process has loaded.
     library: Option<PathBuf>,
-    driver: Mutex<Option<Arc<Driver>>>,
+    driver: OnceLock<Arc<Driver>>,
     pairs: Mutex<Pairs>,
     returned: Condvar,
     windows: Mutex<Windows>,
@@ -72,29 +72,37 @@ impl Gpus {
     pub(crate) fn new(library: Option<PathBuf>) -> Self {
         Gpus {
             library,
-            driver: Mutex::new(None),
+            driver: OnceLock::new(),
             pairs: Mutex::new(Pairs::default()),
             returned: Condvar::new(),
             windows: Mutex::new(Windows::default()),
         }
     }
 
-    /// The driver, if this process has it: without it nothing of ours is on a GPU.
+    /// The driver, if this process has it: without it nothing of ours is on a GPU. While it has none, the loader is asked
+    /// at each call.
     pub(crate) fn driver(&self) -> Option<Arc<Driver>> {
-        let mut driver = self.driver.lock();
-        if driver.is_none() {
-            *driver = match &self.library {
-                Some(path) => Driver::open(Some(path.as_os_str()))
-                    .inspect_err(|error| tracing::warn!(%error, path = %path.display(), "no CUDA driver"))
-                    .ok(),
-                None => Driver::loaded(),
-            };
-            if let Some(driver) = &*driver {
-                let (major, minor) = driver.version();
-                tracing::info!(major, minor, "memory of GPUs is told apart by the CUDA driver");
-            }
+        if let Some(driver) = self.driver.get() {
+            return Some(Arc::clone(driver));
         }
-        driver.clone()
+        let found = match &self.library {
+            Some(path) => Driver::open(Some(path.as_os_str()))
+                .inspect_err(|error| tracing::warn!(%error, path = %path.display(), "no CUDA driver"))
+                .ok(),
+            None => Driver::loaded(),
+        };
+        let found = found?;
+        let driver = self.driver.get_or_init(|| {
+            let (major, minor) = found.version();
+            tracing::info!(major, minor, "memory of GPUs is told apart by the CUDA driver");
+            found
+        });
+        Some(Arc::clone(driver))
+    }
+
+    /// The driver, if memory on a GPU was met here, at no cost otherwise.
+    pub(crate) fn known(&self) -> Option<Arc<Driver>> {
+        self.driver.get().cloned()
     }
 
     /// Marks memory that is on a GPU, and says where it is if the caller did not.

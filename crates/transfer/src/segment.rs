@@ -51,7 +51,8 @@ impl SegmentHandle {
         }
         if let Some(owner) = self.0.shm.owner() {
             return match owner.process() {
-                Ok(process) => format!("shm, process_vm (process {})", process.pid()),
+                Ok(process) if owner.is_copied_by_kernel() => format!("shm, process_vm (process {})", process.pid()),
+                Ok(_) => "shm, other memory over tcp (the kernel allows another process to copy)".to_owned(),
                 Err(reason) => format!("shm, other memory over tcp ({reason})"),
             };
         }

@@ -109,6 +109,8 @@ pub(crate) struct Owner {
     seat: u32,
     /// The owner's process, where the kernel lets us copy from and to it.
     process: Result<PeerProcess, PeerProcessError>,
+    /// Set once the kernel takes that back: another peer of the owner is the one it allows.
+    barred: AtomicBool,
     regions: RwLock<Regions>,
     refreshing: Mutex<()>,
     gone: AtomicBool,
@@ -131,8 +133,8 @@ impl Owner {
         let seat = list.head.seat;
         let regions = Regions::map(list, &[])?;
         let news = AtomicBool::new(!regions.populated.is_empty());
-        let (regions, gone) = (RwLock::new(regions), AtomicBool::new(false));
-        Ok(Owner { socket, page, seat, process, regions, refreshing: Mutex::new(()), gone, news })
+        let (regions, gone, barred) = (RwLock::new(regions), AtomicBool::new(false), AtomicBool::new(false));
+        Ok(Owner { socket, page, seat, process, barred, regions, refreshing: Mutex::new(()), gone, news })
     }
 
     pub(crate) fn socket(&self) -> &UnixStream {
@@ -142,6 +144,16 @@ impl Owner {
     /// The owner's process, or why the kernel does not let us copy from and to it.
     pub(crate) fn process(&self) -> Result<&PeerProcess, &PeerProcessError> {
         self.process.as_ref()
+    }
+
+    /// Whether the kernel still lets us copy from and to the owner's process.
+    pub(crate) fn is_copied_by_kernel(&self) -> bool {
+        self.process.is_ok() && !self.barred.load(Ordering::Relaxed)
+    }
+
+    /// The kernel does not let us any more; true for the first who notices.
+    pub(crate) fn bar(&self) -> bool {
+        !self.barred.swap(true, Ordering::Relaxed)
     }
 
     pub(crate) fn mark_gone(&self) {
@@ -175,7 +187,7 @@ impl Owner {
     /// Whether the kernel copies from and to the range, as far as is known without asking the owner.
     pub(crate) fn knows_unmapped(&self, remote: u64, len: u64) -> bool {
         let regions = self.regions.read();
-        self.process.is_ok() && regions.counter == self.page.counter() && regions.holds_unmapped(remote, len)
+        self.is_copied_by_kernel() && regions.counter == self.page.counter() && regions.holds_unmapped(remote, len)
     }
 
     /// The view that holds a range now; `None` when no mapped region does.

@@ -73,7 +73,13 @@ fn piece(job: &Job<'_>, owner: &Owner, process: &PeerProcess, limits: &Limits<'_
         Opcode::Read => process.read(remote, part),
         Opcode::Write => process.write(remote, part),
     };
-    moved.map_err(|error| refused(&error))
+    moved.map_err(|error| {
+        if error.kind() == io::ErrorKind::PermissionDenied && owner.bar() {
+            let endpoint = &*job.segment.endpoint;
+            tracing::warn!(endpoint, "the kernel allows another process than ours to copy: TCP is used from now on");
+        }
+        refused(&error)
+    })
 }
 
 /// A process that is gone is gone; other refusals leave the way over a socket.
@@ -90,7 +96,7 @@ impl Transport for ProcessVmTransport {
 
     fn reaches(&self, segment: &Segment, remote: u64, len: u64, limits: &Limits<'_>) -> bool {
         let Some(owner) = self.neighbours.owner(segment, limits) else { return false };
-        if owner.process().is_err() {
+        if !owner.is_copied_by_kernel() {
             return false;
         }
         owner

@@ -6,7 +6,7 @@
 #
 # RDMA_VM=PATH         the folder with the program `rdma-vm`, or the program (else ../shared/rdma-vm, if there)
 # YB_PEER_VENVS=DIR    reuse the peer's wheels in DIR (see tests/peer/venvs.py)
-# RDMA_VM_TIMEOUT=S    limit for the machine (default 1500 s)
+# RDMA_VM_TIMEOUT=S    limit for the machine (default 2400 s; some 5 minutes are usual on two idle cores)
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -47,4 +47,4 @@ if [ -n "$name" ]; then
 else
     command="$verbs --nocapture && $contract --nocapture rdma && $processes --nocapture --test-threads=1"
 fi
-exec "$vm" run --rails 4 --timeout "${RDMA_VM_TIMEOUT:-1500}" -- sh -c "$command"
+exec "$vm" run --rails 4 --timeout "${RDMA_VM_TIMEOUT:-2400}" -- sh -c "$command"

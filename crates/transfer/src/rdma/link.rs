@@ -95,7 +95,11 @@ pub(crate) fn judge(
     }
     match message.peer_gid() {
         Err(text) => return Verdict::Refuse(format!("Invalid peer GID: {text}")),
-        Ok(None) => return Verdict::Refuse("no GID in the request; engines before 0.3.11 cannot connect".to_owned()),
+        Ok(None) => {
+            return Verdict::Refuse(
+                "no GID in the request: an engine as old as 0.3.10 can be connected to, but not connect".to_owned(),
+            );
+        }
         Ok(Some(_)) => {}
     }
     match existing {

@@ -175,7 +175,10 @@ impl Rails {
             match effect {
                 Effect::Post(post) => self.park(&post),
                 Effect::Recall { slice, rail } => self.recall(slice, rail, hub, now),
-                Effect::Probe(rail) => self.probe(rail, now, hub),
+                Effect::Probe(rail) => {
+                    self.probe(rail, now, hub);
+                    self.publish_states(hub);
+                }
                 Effect::Finished(finished) => self.finish(&finished, now),
             }
         }
@@ -339,6 +342,7 @@ impl Rails {
                 }
                 let event = if ended.ending == Ending::Moved { RailEvent::Up } else { RailEvent::Error };
                 self.scheduler.rail_event(now, RailId(rail as u32), event);
+                self.publish_states(hub);
                 return;
             }
             SliceRef::Slice { rail, transfer, slice, len, .. } => (rail, transfer, slice, len),

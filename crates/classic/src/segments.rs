@@ -35,9 +35,13 @@ impl SegmentTable {
         self.by_id.get(usize::try_from(id.0).ok()?)
     }
 
-    /// The number of a segment, which it keeps.
+    /// The number of a segment, which it keeps; a file that was opened again is the one that its path names now.
     pub(crate) fn add(&mut self, name: &str, handle: SegmentHandle) -> SegmentId {
         if let Some(known) = self.id(name) {
+            let place = usize::try_from(known.0).ok().and_then(|index| self.by_id.get_mut(index));
+            if let Some(place) = place.filter(|_| known != SegmentId::LOCAL) {
+                *place = handle;
+            }
             return known;
         }
         let id = SegmentId(self.by_id.len() as u64);

@@ -324,3 +324,33 @@ fn after_shutdown_everything_is_refused() {
     assert!(unsafe { a.engine.transfer_sync(b.name(), Opcode::Write, &write, &SyncOptions::default()) }.is_err());
     assert!(b.engine.open_segment(a.name()).is_err());
 }
+
+#[test]
+fn a_file_is_a_segment_by_name() {
+    let a = Side::start();
+    let path = std::env::current_exe().unwrap();
+    let file = a.engine.open_segment(&format!("file://{}", path.display())).unwrap();
+    let len = std::fs::metadata(&path).unwrap().len();
+    let buffers = a.engine.segment_buffers(file).unwrap();
+    assert_eq!(buffers.iter().map(|buffer| (buffer.address, buffer.len)).collect::<Vec<_>>(), [(0, len)]);
+    let batch = a.engine.allocate_batch(2).unwrap();
+    let requests = [(0, 4), (len - 3, 4)].map(|(at, len)| request(Opcode::Read, a.address(), file, at, len));
+    // SAFETY: the memory lives as long as the engine.
+    unsafe { a.engine.submit(batch, &requests, &SubmitOptions::default()) }.unwrap();
+    let status = a.engine.wait_batch(batch, PATIENCE).unwrap();
+    assert!(status.state.is_terminal());
+    assert_eq!(a.engine.task_status(batch, 0).unwrap().state, TaskState::Completed);
+    assert_eq!(a.engine.task_status(batch, 1).unwrap().state, TaskState::Failed, "over the end of the file");
+    assert_eq!(a.memory[..4], *b"\x7fELF");
+    a.engine.free_batch(batch).unwrap();
+    // Another file under the same path is found by asking again, and the number stays.
+    let path = std::env::temp_dir().join(format!("yb-classic-{}", std::process::id()));
+    let name = format!("file://{}", path.display());
+    std::fs::write(&path, [1; 10]).unwrap();
+    let before = a.engine.open_segment(&name).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    std::fs::write(&path, [2; 20]).unwrap();
+    assert_eq!(a.engine.open_segment_no_cache(&name).unwrap(), before);
+    assert_eq!(a.engine.segment_buffers(before).unwrap()[0].len, 20);
+    std::fs::remove_file(&path).unwrap();
+}

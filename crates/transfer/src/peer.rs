@@ -3,6 +3,8 @@
 use yb_mem::{Access, ForeignMemory, LocalBuffer, Location, RegistryError};
 use yb_types::MonotonicTime;
 
+use crate::cxl;
+use crate::file::FileSet;
 use crate::transport::Limits;
 use crate::{Engine, SegmentHandle, TransferError};
 
@@ -30,7 +32,8 @@ impl Engine {
         shared.registry.lend(memory)
     }
 
-    /// What the owner of a segment has registered, in its order; asked again if `refresh`, else as last heard.
+    /// What the owner of a segment has registered, in its order; asked again if `refresh`, else as last heard. Files and
+    /// memory devices, which nobody owns, are one region that begins at 0.
     ///
     /// # Errors
     /// [`crate::TransferErrorKind::Unreachable`], [`crate::TransferErrorKind::Protocol`].
@@ -41,6 +44,10 @@ impl Engine {
         deadline: MonotonicTime,
     ) -> Result<Vec<RemoteRegion>, TransferError> {
         let shared = self.shared();
+        let device = shared.hardware.device.as_ref().filter(|_| segment.endpoint().starts_with(cxl::SCHEME));
+        if let Some(len) = segment.files().map(FileSet::len).or(device.map(|device| device.len())) {
+            return Ok(vec![RemoteRegion { address: 0, len }]);
+        }
         let limits = Limits { clock: &shared.clock, deadline, cancel: None };
         let desc = segment.desc(&shared.settings, refresh, &limits)?;
         Ok(desc.buffers.iter().map(|buffer| RemoteRegion { address: buffer.address, len: buffer.len }).collect())

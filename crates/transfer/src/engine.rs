@@ -38,7 +38,24 @@ use crate::transport::Limits;
 use crate::{BatchOutcome, CancelToken, EngineBuilder, FilePart, FileSettings, Request, TransferError, TransferStats};
 
 /// Engines of this process by endpoint, so that transfers between them need no socket.
-static IN_PROCESS: Mutex<BTreeMap<Arc<str>, Weak<Shared>>> = Mutex::new(BTreeMap::new());
+static IN_PROCESS: Mutex<BTreeMap<Arc<str>, InProcess>> = Mutex::new(BTreeMap::new());
+
+/// An engine, and the process that it is in: a child made by fork has only a copy of its parent's memory.
+struct InProcess {
+    process: u32,
+    engine: Weak<Shared>,
+}
+
+impl InProcess {
+    fn of(engine: &Arc<Shared>) -> Self {
+        InProcess { process: std::process::id(), engine: Arc::downgrade(engine) }
+    }
+
+    /// The engine, if it is in the process that asks.
+    fn here(&self) -> Option<Weak<Shared>> {
+        (self.process == std::process::id()).then(|| Weak::clone(&self.engine))
+    }
+}
 
 /// How many segments are remembered though nothing is open to them.
 const KEPT_SEGMENTS: usize = 1024;
@@ -132,7 +149,7 @@ impl Engine {
         }
         if let Some(serving) = &shared.serving {
             let scoped = shared.naming.scoped(serving);
-            IN_PROCESS.lock().insert(scoped, Arc::downgrade(&shared));
+            IN_PROCESS.lock().insert(scoped, InProcess::of(&shared));
         }
         Ok(engine)
     }
@@ -502,7 +519,8 @@ impl Shared {
         if !(endpoint.starts_with(cxl::SCHEME) && self.hardware.device.is_some()) {
             self.naming.directory.check(endpoint)?;
         }
-        let found = || IN_PROCESS.lock().get(&self.naming.directory.scoped(endpoint)).cloned();
+        let scoped = self.naming.directory.scoped(endpoint);
+        let found = || IN_PROCESS.lock().get(&scoped).and_then(InProcess::here);
         let in_process = self.settings.in_process.then(found).flatten().unwrap_or_default();
         let endpoint: Arc<str> = endpoint.into();
         let segment =
@@ -539,7 +557,7 @@ impl Shared {
             let scoped = self.naming.scoped(serving);
             let mut engines = IN_PROCESS.lock();
             // A younger engine may have taken the name.
-            if engines.get(&scoped).is_some_and(|engine| std::ptr::eq(engine.as_ptr(), self)) {
+            if engines.get(&scoped).is_some_and(|found| std::ptr::eq(found.engine.as_ptr(), self)) {
                 engines.remove(&scoped);
             }
             drop(engines);

@@ -34,9 +34,32 @@ fn owner_process() {
                 owner.unregister(memory.address(), PATIENCE).unwrap();
                 println!("\nreleased");
             }
+            "child" => println!("\nchild {}", heir().id()),
             other => panic!("unknown order {other}"),
         }
     }
+}
+
+/// A child that has all sockets of this process, as one made by fork has.
+fn heir() -> Child {
+    let mut command = Command::new("sleep");
+    command.arg("60").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let is_socket = |fd: &i32| {
+        std::fs::read_link(format!("/proc/self/fd/{fd}"))
+            .is_ok_and(|file| file.to_string_lossy().starts_with("socket:"))
+    };
+    let sockets: Vec<i32> = (3..256).filter(is_socket).collect();
+    let keep = move || {
+        for fd in &sockets {
+            // SAFETY: the borrow ends with the call, which refuses what is no descriptor.
+            let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(*fd) };
+            let _ = rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::empty());
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec nothing is called but fcntl.
+    unsafe { std::os::unix::process::CommandExt::pre_exec(&mut command, keep) };
+    command.spawn().unwrap()
 }
 
 fn sum(bytes: &[u8]) -> u64 {
@@ -267,4 +290,21 @@ fn pages_are_made_in_the_background_on_both_sides() {
         whole_mappings() == 2
     });
     assert!(content(&memory, 39 << 20, 100) == sent);
+}
+
+#[test]
+fn an_owner_that_ended_is_gone_though_its_child_holds_the_socket() {
+    let mut owner = Owner::start("127.0.0.1:0");
+    let a = peer_engine();
+    let peer = a.open_segment(&owner.endpoint).unwrap();
+    let mut got = [0; 8];
+    a.transfer_sync(&[read(&peer, owner.address, &mut got)], a.now() + PATIENCE).into_result().unwrap();
+    assert_eq!(a.stats().shm.requests, 1);
+    let child = owner.order("child", "child ")[1].parse().unwrap();
+    owner.kill();
+    let sent = [9; 8];
+    let end = a.transfer_sync(&[write(&peer, owner.address, &sent)], a.now() + Duration::from_secs(4));
+    let child = rustix::process::Pid::from_raw(child).unwrap();
+    rustix::process::kill_process(child, rustix::process::Signal::KILL).unwrap();
+    assert!(end.into_result().is_err(), "nobody has these bytes any more");
 }

@@ -1,5 +1,7 @@
 /* Every function with arguments that make no sense: each is answered with an error, and nothing moves. */
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "check.h"
 #include "transfer_engine_c.h"
@@ -159,6 +161,50 @@ static void bad_buffers(transfer_engine_t engine) {
     CHECK_INT(discoverTopology(engine), 0);
 }
 
+/* A forked child has none of the engine's threads, and only a copy of its memory. */
+static void in_a_forked_child(transfer_engine_t engine) {
+    char name[128];
+    int filled[2];
+    CHECK_INT(getLocalIpAndPort(engine, name, sizeof name), 0);
+    memset(memory[0], 'a', 4096);
+    CHECK_INT(registerLocalMemory(engine, memory[0], 4096, "*", 1), 0);
+    CHECK_INT(pipe(filled), 0);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        char byte;
+        alarm(30); /* what waits for threads that are not there waits for ever */
+        nothing_at_all(engine);
+        transfer_engine_t own = createTransferEngine("P2PHANDSHAKE", "127.0.0.1", NULL, 0, 0);
+        CHECK(own != NULL);
+        CHECK_INT(registerLocalMemory(own, memory[1], 4096, "*", 1), 0);
+        transfer_request_t request;
+        memset(&request, 0, sizeof request);
+        request.opcode = OPCODE_READ;
+        request.source = memory[1];
+        request.target_id = openSegment(own, name);
+        CHECK(request.target_id >= 0);
+        request.target_offset = (uintptr_t)memory[0];
+        request.length = 4096;
+        CHECK_INT(read(filled[0], &byte, 1), 1);
+        batch_id_t batch = allocateBatchID(own, 1);
+        CHECK_INT(submitTransfer(own, batch, &request, 1), 0);
+        transfer_status_t status;
+        do {
+            CHECK_INT(getTransferStatus(own, batch, 0, &status), 0);
+        } while (status.status == STATUS_WAITING);
+        CHECK_INT(status.status, STATUS_COMPLETED);
+        CHECK(memory[1][0] == 'b' && memory[1][4095] == 'b'); /* the parent's bytes, not the copy's */
+        exit(0); /* the handlers of the parent's engines run here too */
+    }
+    memset(memory[0], 'b', 4096);
+    CHECK_INT(write(filled[1], "x", 1), 1);
+    int status;
+    CHECK_INT(waitpid(child, &status, 0), child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    CHECK_INT(unregisterLocalMemory(engine, memory[0]), 0);
+}
+
 int main(void) {
     CHECK(createTransferEngine(NULL, "127.0.0.1", "", 0, 1) == NULL);
     CHECK(createTransferEngine("P2PHANDSHAKE", NULL, NULL, 0, 1) == NULL);
@@ -177,6 +223,7 @@ int main(void) {
     bad_segments(engine);
     bad_batches(engine);
     bad_buffers(engine);
+    in_a_forked_child(engine);
     batch_id_t open = allocateBatchID(engine, 4);
     CHECK(open != INVALID_BATCH);
     destroyTransferEngine(engine);

@@ -344,7 +344,7 @@ fn protocol(name: &str) -> Result<Protocol, ClassicError> {
 /// Whether the segment belongs to an engine of this process.
 fn is_of_this_process(name: &str) -> bool {
     let name = name.trim_start_matches('/');
-    LIVE.lock().iter().filter_map(Weak::upgrade).any(|live| live.classic.name() == name)
+    LIVE.lock().iter().filter_map(Weak::upgrade).any(|live| live.is_here() && live.classic.name() == name)
 }
 
 /// Keeps why a call failed and answers its number.

@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use smallvec::SmallVec;
 use yb_mem::{ControlPage, Mapping, POPULATE_PART, Pass, PeerProcess, PeerProcessError, PeerView, peer_credentials};
 use yb_types::ClientId;
 
@@ -105,6 +107,8 @@ fn covering<T>(sorted: &[T], entry: impl Fn(&T) -> Entry, remote: u64, len: u64)
 /// An owner's memory, mapped here. The socket closes when the last user is done, which tells the owner so.
 pub(crate) struct Owner {
     socket: UnixStream,
+    /// Its process, where it has a number here. A child that it forked keeps the socket open after its end.
+    life: Option<OwnedFd>,
     page: ControlPage,
     seat: u32,
     /// The owner's process, where the kernel lets us copy from and to it.
@@ -126,6 +130,7 @@ impl Owner {
         if !credentials.is_same_user() {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, "the owner runs under another user"));
         }
+        let life = Pid::from_raw(credentials.pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         send(&socket, &wire::encode_hello(client))?;
         let (page, list) = receive_list(&socket, limits)?;
         let page = ControlPage::of_peer(page).map_err(io::Error::other)?;
@@ -134,7 +139,7 @@ impl Owner {
         let regions = Regions::map(list, &[])?;
         let news = AtomicBool::new(!regions.populated.is_empty());
         let (regions, gone, barred) = (RwLock::new(regions), AtomicBool::new(false), AtomicBool::new(false));
-        Ok(Owner { socket, page, seat, process, barred, regions, refreshing: Mutex::new(()), gone, news })
+        Ok(Owner { socket, life, page, seat, process, barred, regions, refreshing: Mutex::new(()), gone, news })
     }
 
     pub(crate) fn socket(&self) -> &UnixStream {
@@ -164,13 +169,18 @@ impl Owner {
         self.gone.load(Ordering::SeqCst)
     }
 
-    /// Asks the kernel whether the socket is closed, ahead of the watching thread.
+    /// Readable once the owner's process has ended.
+    pub(crate) fn life(&self) -> Option<&OwnedFd> {
+        self.life.as_ref()
+    }
+
+    /// Asks the kernel whether the socket is closed or the process has ended, ahead of the watching thread.
     pub(crate) fn is_gone_now(&self) -> bool {
-        let mut polled = [PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::RDHUP)];
+        let mut polled: SmallVec<[PollFd<'_>; 2]> = SmallVec::new();
+        polled.push(PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::RDHUP));
+        polled.extend(self.life.as_ref().map(|life| PollFd::from_borrowed_fd(life.as_fd(), PollFlags::IN)));
         let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let closed = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
-        self.is_gone()
-            || (rustix::event::poll(&mut polled, Some(&zero)).is_ok() && polled[0].revents().intersects(closed))
+        self.is_gone() || rustix::event::poll(&mut polled, Some(&zero)).is_ok_and(|ready| ready > 0)
     }
 
     /// True when the regions are still those that are known here.

@@ -11,6 +11,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use yb_mem::POPULATE_PART;
 
+use crate::handshake::session::Wants;
 use crate::reactor::{Reactor, Ready};
 use crate::shm::neighbours::Slot;
 use crate::shm::owner::{Owner, View};
@@ -55,6 +56,9 @@ impl Watch {
         };
         let token = watched.next.fetch_add(1, Ordering::Relaxed);
         watched.owners.lock().insert(token, (Arc::downgrade(owner), slot));
+        if let Some(life) = owner.life() {
+            watched.reactor.add(life, token, Wants::Read)?;
+        }
         watched.reactor.add_end_of(owner.socket(), token)
     }
 
@@ -91,6 +95,7 @@ impl Watched {
                 let Some((owner, slot)) = self.owners.lock().remove(&token) else { continue };
                 if let Some(owner) = owner.upgrade() {
                     self.reactor.remove(owner.socket());
+                    owner.life().inspect(|life| self.reactor.remove(life));
                     owner.mark_gone();
                     slot.forget(&owner);
                 }

@@ -113,6 +113,18 @@ fn a_long_task_is_cut_and_arrives_whole_and_its_memory_is_free_then() {
 }
 
 #[test]
+fn a_task_has_a_bounded_number_of_parts_however_long_it_is() {
+    let stage = stage(&EngineSettings { chunk_bytes: 1, ..tcp_settings() }, 1 << 20);
+    let bytes = pattern(1 << 20, 8);
+    fill(&stage.ours, &bytes);
+    let batch = stage.a.open_batch(1).unwrap();
+    stage.a.submit_to(batch, vec![stage.request(Opcode::Write, 0, 1_000_001)]).unwrap();
+    assert_eq!(stage.done(batch), [TaskState::Completed]);
+    assert!(content(&stage.theirs, 0, 1_000_001) == bytes[..1_000_001]);
+    assert!(stage.a.stats().tcp.requests <= 4096, "{:?}", stage.a.stats().tcp);
+}
+
+#[test]
 fn what_is_urgent_does_not_wait_for_what_is_long() {
     let settings = EngineSettings { chunk_bytes: 1 << 20, ..tcp_settings() };
     let stage = stage(&settings, 256 << 20);

@@ -13,6 +13,9 @@ pub(crate) const NEVER: MonotonicTime = MonotonicTime(u64::MAX);
 /// Most requests in one chunk.
 const MAX_REQUESTS: usize = 1024;
 
+/// Most parts of one request: an absurd length must not become an absurd list.
+const MAX_PARTS: u64 = 4096;
+
 /// What a worker does in one go.
 pub(crate) struct Chunk {
     pub(crate) batch: Arc<Batch>,
@@ -110,8 +113,9 @@ pub(crate) fn cut(
             chunks.extend(open.take().map(whole));
         }
         if len > bytes && key.group.is_none() {
-            batch.expect(task, u32::try_from(len.div_ceil(bytes)).unwrap_or(u32::MAX));
-            chunks.extend(parts(batch, key, task, request, bytes));
+            let part = bytes.max(len.div_ceil(MAX_PARTS));
+            batch.expect(task, u32::try_from(len.div_ceil(part)).unwrap_or(u32::MAX));
+            chunks.extend(parts(batch, key, task, request, part));
             continue;
         }
         batch.expect(task, 1);

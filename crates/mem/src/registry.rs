@@ -312,8 +312,12 @@ impl Registry {
 
     /// Forgets a region that was prepared and not published.
     pub fn abandon(&self, address: u64) {
+        let mut regions = self.regions.write();
+        let at = regions.partition_point(|region| region.info.address < address);
         let unused = |region: &Region| region.info.address == address && !region.published.load(Ordering::SeqCst);
-        self.regions.write().retain(|region| !unused(region));
+        if regions.get(at).is_some_and(|region| unused(region)) {
+            regions.remove(at);
+        }
     }
 
     fn starting_at(&self, address: u64) -> Option<Arc<Region>> {
@@ -366,7 +370,11 @@ impl Registry {
         region.wait_until_idle(patience).map_err(|users| RegistryError::Busy { address, users })?;
         if region.published.swap(false, Ordering::SeqCst) {
             last();
-            self.regions.write().retain(|other| !Arc::ptr_eq(other, &region));
+            let mut regions = self.regions.write();
+            let at = regions.partition_point(|other| other.info.address < address);
+            if regions.get(at).is_some_and(|found| Arc::ptr_eq(found, &region)) {
+                regions.remove(at);
+            }
         }
         Ok(())
     }

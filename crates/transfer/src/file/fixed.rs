@@ -31,6 +31,13 @@ impl Fixable {
     }
 }
 
+/// The region that holds all of a range, and the parts that it lies in. The regions are in the order of their addresses.
+fn covering(regions: &[Fixable], address: u64, len: u64) -> Option<(&Fixable, std::ops::RangeInclusive<u64>)> {
+    let after = regions.partition_point(|region| region.info.address <= address);
+    let region = regions.get(after.checked_sub(1)?)?;
+    Some((region, region.parts(address, len)?))
+}
+
 /// The parts that one lane keeps.
 #[derive(Debug, Default)]
 pub(crate) struct FixedRegions {
@@ -50,10 +57,7 @@ impl FixedRegions {
             return;
         }
         self.places.resize(slots, None);
-        let Some((region, parts)) = regions.iter().find_map(|region| Some((region, region.parts(address, len)?)))
-        else {
-            return;
-        };
+        let Some((region, parts)) = covering(regions, address, len) else { return };
         for part in parts.take(slots) {
             let key = (region.id, part);
             if self.places.contains(&Some(key)) {
@@ -100,8 +104,8 @@ impl FixedRegions {
         if self.places.iter().all(Option::is_none) {
             return None;
         }
-        let (id, parts) = regions.iter().find_map(|region| Some((region.id, region.parts(address, len)?)))?;
-        let key = Some((id, *parts.start())).filter(|_| parts.start() == parts.end())?;
+        let (region, parts) = covering(regions, address, len)?;
+        let key = Some((region.id, *parts.start())).filter(|_| parts.start() == parts.end())?;
         self.places.iter().position(|place| *place == Some(key)).map(Self::number)
     }
 

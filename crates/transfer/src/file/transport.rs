@@ -113,14 +113,20 @@ impl Transport for FileTransport {
 
     fn region_added(&self, region: &RegionInfo) -> Result<(), RegistryError> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        Arc::make_mut(&mut *self.regions.write()).push(Fixable { id, info: region.clone() });
+        let mut regions = self.regions.write();
+        let regions = Arc::make_mut(&mut *regions);
+        let at = regions.partition_point(|other| other.info.address < region.address);
+        regions.insert(at, Fixable { id, info: region.clone() });
         Ok(())
     }
 
     fn region_removed(&self, address: u64) {
         let left = {
             let mut regions = self.regions.write();
-            Arc::make_mut(&mut *regions).retain(|region| region.info.address != address);
+            let at = regions.partition_point(|region| region.info.address < address);
+            if regions.get(at).is_some_and(|region| region.info.address == address) {
+                Arc::make_mut(&mut *regions).remove(at);
+            }
             Arc::clone(&regions)
         };
         self.lanes.forget(&left);

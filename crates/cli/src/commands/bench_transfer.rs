@@ -135,7 +135,7 @@ fn initiate(args: &BenchTransferArgs) -> Outcome {
     let signals = Signals::catch()?;
     let cases = sweep.cases();
     if cases.is_empty() {
-        return Err(Failure::usage("no combination of block, batch and threads fits into --memory"));
+        return Err(Failure::usage("no combination of block, batch and threads (each at least 1) fits into --memory"));
     }
     let bar = bar(cases.len() as u64);
     let (mut lines, mut missing) = (Vec::new(), Vec::new());

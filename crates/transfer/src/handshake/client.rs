@@ -57,6 +57,16 @@ pub(crate) fn connect(host: &str, port: u16, patience: Duration, limits: &Limits
     Err(last)
 }
 
+/// A socket whose time is up says "would block", which tells a user nothing.
+fn silence(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => {
+            io::Error::new(io::ErrorKind::TimedOut, "connected, but no answer in time; is it the port of a handshake?")
+        }
+        _ => error,
+    }
+}
+
 /// Sends one message and gives back the JSON of the reply.
 ///
 /// # Errors
@@ -71,7 +81,7 @@ pub(crate) fn exchange(
 ) -> io::Result<Vec<u8>> {
     let mut stream = connect(host, port, timing.connect, limits)?;
     stream.set_write_timeout(Some(limits.deadline.since(limits.clock.now()).max(TICK)))?;
-    stream.write_all(&Frame::encode(Some(kind), json))?;
+    stream.write_all(&Frame::encode(Some(kind), json)).map_err(silence)?;
     let mut bytes = Vec::with_capacity(1024);
     let mut chunk = [0_u8; 16 << 10];
     loop {
@@ -85,7 +95,7 @@ pub(crate) fn exchange(
             return Err(io::ErrorKind::TimedOut.into());
         }
         stream.set_read_timeout(Some(limits.deadline.since(limits.clock.now()).max(TICK)))?;
-        match stream.read(&mut chunk)? {
+        match stream.read(&mut chunk).map_err(silence)? {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
             got => bytes.extend_from_slice(chunk.get(..got).unwrap_or_default()),
         }
@@ -104,6 +114,18 @@ pub(crate) struct Timing {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_port_that_accepts_and_says_nothing_is_told_in_words() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let clock = yb_env::Clock::real();
+        let limits = Limits { clock: &clock, deadline: clock.now() + Duration::from_millis(50), cancel: None };
+        let timing = Timing { connect: Duration::from_secs(1), max_length: 1 << 20 };
+        let port = listener.local_addr().unwrap().port();
+        let error = exchange("127.0.0.1", port, MessageType::Probe, b"{}", timing, &limits).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert!(error.to_string().contains("handshake"), "{error}");
+    }
 
     #[test]
     fn scopes_are_understood_and_unknown_hosts_told_apart() {

@@ -68,8 +68,14 @@ impl RdmaTransport {
         }
         match Self::open(settings, clock, server, changed) {
             Ok(transport) => Ok(Some(transport)),
-            Err(reason) if mode == RdmaMode::Auto => {
+            // Whoever names devices expects them; on a machine without any, nobody asked.
+            Err(reason) if mode == RdmaMode::Auto && settings.rdma.devices.is_empty() => {
                 tracing::info!(reason, "RDMA is not used");
+                Ok(None)
+            }
+            Err(reason) if mode == RdmaMode::Auto => {
+                let devices = settings.rdma.devices.join(",");
+                tracing::warn!(reason, devices, "RDMA is not used although devices are named: bytes go over TCP");
                 Ok(None)
             }
             Err(reason) => Err(reason),

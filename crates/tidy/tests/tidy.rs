@@ -6,11 +6,28 @@ use yb_tidy::{metadata, text, tracked};
 
 /// Crates that may hold `unsafe`: memory, io_uring, verbs, and the FFI edge (where addresses and pointers of callers in
 /// other languages come in: the classic API, its C library, the Python module).
-const ISLANDS: &[&str] =
-    &["crates/mem/", "crates/uring/", "crates/verbs/", "crates/cuda/", "crates/classic/", "crates/capi/", "crates/python/"];
+const ISLANDS: &[&str] = &[
+    "crates/mem/",
+    "crates/uring/",
+    "crates/verbs/",
+    "crates/cuda/",
+    "crates/classic/",
+    "crates/capi/",
+    "crates/python/",
+];
 
 /// Crates without I/O, clock or threads; they may depend on each other only.
-const PURE: &[&str] = &["yb-types", "yb-pack", "yb-pack-derive", "yb-wire", "yb-alloc", "yb-evict", "yb-catalog", "yb-settings", "yb-sched"];
+const PURE: &[&str] = &[
+    "yb-types",
+    "yb-pack",
+    "yb-pack-derive",
+    "yb-wire",
+    "yb-alloc",
+    "yb-evict",
+    "yb-catalog",
+    "yb-settings",
+    "yb-sched",
+];
 
 const LINES_MAX: usize = 800;
 

@@ -5,10 +5,9 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
 
+use common::second::Second;
 use common::*;
 use yb_transfer::{
     Access, Coherence, CxlSettings, Engine, EngineSettings, ForeignMemory, SegmentHandle, StartError, TransferErrorKind,
@@ -45,52 +44,22 @@ fn owner_process() {
 }
 
 struct Owner {
-    process: Child,
-    orders: ChildStdin,
-    lines: BufReader<std::process::ChildStdout>,
+    process: Second,
     endpoint: String,
     base: u64,
 }
 
 impl Owner {
     fn start(path: &Path, only: bool) -> Self {
-        let mut process = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "owner_process", "--nocapture", "--test-threads=1"])
-            .env(OWNER, format!("{} {}", path.display(), if only { "only" } else { "beside" }))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let orders = process.stdin.take().unwrap();
-        let lines = BufReader::new(process.stdout.take().unwrap());
-        let mut owner = Owner { process, orders, lines, endpoint: String::new(), base: 0 };
-        let words = owner.answer("owner ");
-        owner.endpoint = words[1].clone();
-        owner.base = words[2].parse().unwrap();
-        owner
-    }
-
-    fn answer(&mut self, start: &str) -> Vec<String> {
-        loop {
-            let mut line = String::new();
-            assert!(self.lines.read_line(&mut line).unwrap() > 0, "the owner ended");
-            if line.starts_with(start) {
-                return line.split_whitespace().map(str::to_owned).collect();
-            }
-        }
+        let how = format!("{} {}", path.display(), if only { "only" } else { "beside" });
+        let mut process = Second::start(&[], "owner_process", (OWNER, &how));
+        let words = process.answer("owner ");
+        Owner { process, endpoint: words[1].clone(), base: words[2].parse().unwrap() }
     }
 
     /// Whether its region holds what the test wrote.
     fn has_new_bytes(&mut self) -> bool {
-        writeln!(self.orders, "bytes").unwrap();
-        self.answer("bytes ")[1] == "true"
-    }
-}
-
-impl Drop for Owner {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        self.process.order("bytes", "bytes ")[1] == "true"
     }
 }
 

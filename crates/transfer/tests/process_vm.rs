@@ -4,10 +4,10 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use common::second::Second;
 use common::*;
 use yb_transfer::{Access, Engine, EngineSettings, ForeignMemory, RegistryError, TransferErrorKind, TransferStats};
 
@@ -105,56 +105,14 @@ fn sum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(7_u64, |sum, byte| sum.rotate_left(5).wrapping_mul(31).wrapping_add(u64::from(*byte)))
 }
 
-struct Second {
-    process: Child,
-    orders: ChildStdin,
-    lines: BufReader<ChildStdout>,
+fn second(role: &str, with: &[&str]) -> Second {
+    Second::start(with, "second_process", (ROLE, role))
 }
 
-impl Second {
-    fn start(role: &str, with: &[&str]) -> Self {
-        let program = std::env::current_exe().unwrap();
-        let words: Vec<&str> = with.iter().copied().chain([program.to_str().unwrap()]).collect();
-        let mut process = Command::new(words[0])
-            .args(&words[1..])
-            .args(["--exact", "second_process", "--nocapture", "--test-threads=1"])
-            .env(ROLE, role)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let orders = process.stdin.take().unwrap();
-        let lines = BufReader::new(process.stdout.take().unwrap());
-        Second { process, orders, lines }
-    }
-
-    fn answer(&mut self, start: &str) -> Vec<String> {
-        loop {
-            let mut line = String::new();
-            assert!(self.lines.read_line(&mut line).unwrap() > 0, "the second process ended");
-            if line.starts_with(start) {
-                return line.split_whitespace().map(str::to_owned).collect();
-            }
-        }
-    }
-
-    fn order(&mut self, order: &str, answer: &str) -> Vec<String> {
-        writeln!(self.orders, "{order}").unwrap();
-        self.answer(answer)
-    }
-
-    fn owner() -> (Self, String, u64) {
-        let mut owner = Second::start("owner", &[]);
-        let words = owner.answer("owner ");
-        (owner, words[1].clone(), words[2].parse().unwrap())
-    }
-}
-
-impl Drop for Second {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
+fn owner() -> (Second, String, u64) {
+    let mut owner = second("owner", &[]);
+    let words = owner.answer("owner ");
+    (owner, words[1].clone(), words[2].parse().unwrap())
 }
 
 fn requests(stats: &TransferStats) -> (u64, u64, u64) {
@@ -163,7 +121,7 @@ fn requests(stats: &TransferStats) -> (u64, u64, u64) {
 
 #[test]
 fn allocations_of_a_peer_are_read_and_written_without_a_socket() {
-    let (mut owner, endpoint, address) = Second::owner();
+    let (mut owner, endpoint, address) = owner();
     let a = engine(EngineSettings { listen: None, ..settings() });
     let peer = a.open_segment(&endpoint).unwrap();
     owner.order("fill", "filled");
@@ -180,7 +138,7 @@ fn allocations_of_a_peer_are_read_and_written_without_a_socket() {
     }
     assert_eq!(owner.order("sum", "sum ")[1], sum(&expected).to_string());
     assert_eq!(requests(&a.stats()), (0, 8, 0));
-    assert_eq!(peer.path(), format!("shm, process_vm (process {})", owner.process.id()));
+    assert_eq!(peer.path(), format!("shm, process_vm (process {})", owner.id()));
     assert_eq!(a.stats().process_vm.written_bytes, sizes.iter().map(|(size, _)| *size as u64).sum::<u64>());
     for remote in [address - 1, address + SIZE as u64 - 31, 64, u64::MAX - 8] {
         let outcome = a.transfer_sync(&[write(&peer, remote, &[1; 32])], a.now() + PATIENCE);
@@ -190,7 +148,7 @@ fn allocations_of_a_peer_are_read_and_written_without_a_socket() {
 
 #[test]
 fn nothing_is_written_after_the_release_of_a_region() {
-    let (mut owner, endpoint, mut address) = Second::owner();
+    let (mut owner, endpoint, mut address) = owner();
     let a = engine(EngineSettings { listen: None, ..settings() });
     let peer = a.open_segment(&endpoint).unwrap();
     let bytes = vec![1; SIZE];
@@ -223,7 +181,7 @@ fn a_writer_that_is_killed_holds_no_region() {
     let b = engine(settings());
     let address = register(&b);
     for _ in 0..5 {
-        let mut writer = Second::start(&format!("writer {} {address}", b.endpoint().unwrap()), &[]);
+        let mut writer = second(&format!("writer {} {address}", b.endpoint().unwrap()), &[]);
         writer.answer("writing");
         eventually("it writes", || memory_at(address, 1) == [1]);
         assert_eq!(b.stats().served.requests, 0, "over no socket");
@@ -249,7 +207,7 @@ fn a_peer_in_another_pid_namespace_uses_the_socket() {
     }
     let read = |address: u64, with: &[&str]| {
         let role = format!("reader {} {address}", b.endpoint().unwrap());
-        Second::start(&role, with).answer("read ")[1..].join(" ")
+        second(&role, with).answer("read ")[1..].join(" ")
     };
     assert_eq!(read(foreign, &unshare), "0 0 1");
     assert_eq!(read(mapped.address(), &unshare), "1 0 0", "memory files need no process number");

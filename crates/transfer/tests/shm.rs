@@ -4,10 +4,11 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::io::{Read, Write};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use common::second::Second;
 use common::*;
 use yb_transfer::{Access, Engine, EngineSettings, SegmentOptions, TransferErrorKind};
 use yb_types::{ClientId, Uuid};
@@ -69,56 +70,24 @@ fn sum(bytes: &[u8]) -> u64 {
 }
 
 struct Owner {
-    process: Child,
-    orders: ChildStdin,
-    lines: BufReader<std::process::ChildStdout>,
+    process: Second,
     endpoint: String,
     address: u64,
 }
 
 impl Owner {
     fn start(listen: &str) -> Self {
-        let mut process = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "owner_process", "--nocapture", "--test-threads=1"])
-            .env(OWNER, listen)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let orders = process.stdin.take().unwrap();
-        let lines = BufReader::new(process.stdout.take().unwrap());
-        let mut owner = Owner { process, orders, lines, endpoint: String::new(), address: 0 };
-        let words = owner.answer("owner ");
-        owner.endpoint = words[1].clone();
-        owner.address = words[2].parse().unwrap();
-        owner
-    }
-
-    fn answer(&mut self, start: &str) -> Vec<String> {
-        loop {
-            let mut line = String::new();
-            assert!(self.lines.read_line(&mut line).unwrap() > 0, "the owner ended");
-            if line.starts_with(start) {
-                return line.split_whitespace().map(str::to_owned).collect();
-            }
-        }
+        let mut process = Second::start(&[], "owner_process", (OWNER, listen));
+        let words = process.answer("owner ");
+        Owner { process, endpoint: words[1].clone(), address: words[2].parse().unwrap() }
     }
 
     fn order(&mut self, order: &str, answer: &str) -> Vec<String> {
-        writeln!(self.orders, "{order}").unwrap();
-        self.answer(answer)
+        self.process.order(order, answer)
     }
 
     fn kill(&mut self) {
-        self.process.kill().unwrap();
-        self.process.wait().unwrap();
-    }
-}
-
-impl Drop for Owner {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        self.process.kill();
     }
 }
 

@@ -4,6 +4,7 @@
 
 pub mod contract;
 pub mod proxy;
+pub mod second;
 pub mod wheel;
 
 use std::net::SocketAddr;

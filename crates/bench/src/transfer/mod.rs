@@ -3,7 +3,6 @@
 //! The pattern of access is that of Mooncake's bench: thread `t` moves the blocks `t`, `t + threads`, ... of a batch, at
 //! the same offsets on both sides, and starts the next batch when the last one is over.
 
-pub mod costs;
 pub mod load;
 pub mod plot;
 pub mod raw;

@@ -189,5 +189,9 @@ mod tests {
         let polls = report.poll_task_ns.iter().chain(&report.poll_batch_ns);
         assert!(report.submit_complete_ns > 0.0 && report.batch_ns > 0.0, "{report:?}");
         assert!(polls.clone().all(|ns| *ns > 0.0), "{report:?}");
+        // Scanning the batch would make a question about one of 10,000 tasks a thousand times slower.
+        for [small, large] in [report.poll_task_ns, report.poll_batch_ns] {
+            assert!(large < 20.0 * small.max(50.0), "{report:?}");
+        }
     }
 }

@@ -86,6 +86,9 @@ pub enum MountRefusal {
     /// A remount describes a mounted segment in another way, or another client owns it.
     #[error("segment {0}: is mounted already with another owner or description")]
     Different(SegmentId),
+    /// The segment is mounted, but being drained or unmounted.
+    #[error("segment {0}: is being drained or unmounted")]
+    OnItsWayOut(SegmentId),
     /// Too many clients.
     #[error("client {0}: too many clients")]
     TooManyClients(ClientId),
@@ -96,6 +99,7 @@ impl MountRefusal {
     pub fn code(&self) -> ErrorCode {
         match self {
             MountRefusal::TooManyClients(_) => ErrorCode::INTERNAL_ERROR,
+            MountRefusal::OnItsWayOut(_) => ErrorCode::UNAVAILABLE_IN_CURRENT_STATUS,
             _ => ErrorCode::INVALID_PARAMS,
         }
     }

@@ -51,7 +51,7 @@ pub use placement::{FreeRatioFirst, PlacementPolicy, PlacementView, Random, Rand
 pub use put::PutCall;
 pub use reclaim::{EvictionGoal, Reclaimed};
 pub use remove::Force;
-pub use segment::MountedSegment;
+pub use segment::{MountedSegment, Reach};
 pub use settings::{AllocationStrategy, BadSettings, CatalogSettings};
 pub use stats::Stats;
 pub use view::{ObjectView, ReplicaView};

@@ -28,8 +28,13 @@ impl Catalog {
         check_range(&segment)?;
         let mut clients = self.clients.lock();
         let mut registry = self.segments.registry();
-        if registry.get(segment.id).is_none() {
-            check_overlap(&registry, &segment, client)?;
+        match registry.get(segment.id) {
+            Some(mounted) if mounted.owner() != client => return Err(MountRefusal::Different(segment.id)),
+            Some(mounted) if mounted.status() != SegmentStatus::OK => {
+                return Err(MountRefusal::OnItsWayOut(segment.id));
+            }
+            Some(_) => {}
+            None => check_overlap(&registry, &segment, client)?,
         }
         if !clients.seen(client, now, self.settings.clients_max) {
             return Err(MountRefusal::TooManyClients(client));
@@ -119,16 +124,69 @@ impl Catalog {
     /// Lets a segment take nothing more; what it holds stays readable until it is unmounted. Repeating it is fine.
     ///
     /// # Errors
-    /// `SEGMENT_NOT_FOUND` when the client has no segment at all, `INVALID_PARAMS` when this one is not its own: the
-    /// peer's answers to a graceful unmount.
+    /// `SEGMENT_NOT_FOUND` when the client has no segment at all, `INVALID_PARAMS` when this one is not its own,
+    /// `UNAVAILABLE_IN_CURRENT_STATUS` once it has been drained: the peer's answers to a graceful unmount.
     pub fn begin_to_leave(&self, id: SegmentId, client: ClientId) -> Result<(), ErrorCode> {
-        let registry = self.segments.registry();
+        let mut registry = self.segments.registry();
         let mut owned = registry.iter().filter(|segment| segment.owner() == client).peekable();
         if owned.peek().is_none() {
             return Err(ErrorCode::SEGMENT_NOT_FOUND);
         }
-        let segment = owned.find(|segment| segment.info().id == id).ok_or(ErrorCode::INVALID_PARAMS)?;
-        segment.begin_to_leave();
+        let segment = owned.find(|segment| segment.info().id == id).cloned().ok_or(ErrorCode::INVALID_PARAMS)?;
+        drop(owned);
+        if !segment.turn(SegmentStatus::GRACEFULLY_UNMOUNTING) {
+            return Err(ErrorCode::UNAVAILABLE_IN_CURRENT_STATUS);
+        }
+        self.segments.refresh(&mut registry);
+        Ok(())
+    }
+
+    /// Lets all segments of these names take nothing more, to be emptied. All or nothing.
+    ///
+    /// # Errors
+    /// `SEGMENT_NOT_FOUND` when a name has no segment, `UNAVAILABLE_IN_CURRENT_STATUS` when a segment is not `OK`.
+    pub fn set_draining(&self, names: &[impl AsRef<str>]) -> Result<(), ErrorCode> {
+        self.change_named(names, SegmentStatus::OK, SegmentStatus::DRAINING)
+    }
+
+    /// Notes that all segments of these names are empty. All or nothing.
+    ///
+    /// # Errors
+    /// `SEGMENT_NOT_FOUND` when a name has no segment any more, `UNAVAILABLE_IN_CURRENT_STATUS` when a segment is not
+    /// `DRAINING`.
+    pub fn set_drained(&self, names: &[impl AsRef<str>]) -> Result<(), ErrorCode> {
+        self.change_named(names, SegmentStatus::DRAINING, SegmentStatus::DRAINED)
+    }
+
+    /// Ends the draining of those segments of these names that are `DRAINING`; others, and names without a segment,
+    /// stay as they are.
+    pub fn set_ok(&self, names: &[impl AsRef<str>]) {
+        let mut registry = self.segments.registry();
+        for name in names {
+            for segment in registry.named(name.as_ref()) {
+                segment.turn(SegmentStatus::OK);
+            }
+        }
+        self.segments.refresh(&mut registry);
+    }
+
+    fn change_named(&self, names: &[impl AsRef<str>], from: SegmentStatus, to: SegmentStatus) -> Result<(), ErrorCode> {
+        let mut registry = self.segments.registry();
+        let mut changing = Vec::new();
+        for name in names {
+            let before = changing.len();
+            changing.extend(registry.named(name.as_ref()).cloned());
+            if changing.len() == before {
+                return Err(ErrorCode::SEGMENT_NOT_FOUND);
+            }
+        }
+        if changing.iter().any(|segment| segment.status() != from) {
+            return Err(ErrorCode::UNAVAILABLE_IN_CURRENT_STATUS);
+        }
+        for segment in changing {
+            segment.turn(to);
+        }
+        self.segments.refresh(&mut registry);
         Ok(())
     }
 

@@ -51,7 +51,7 @@ pub struct PlacementView {
 impl PlacementView {
     pub(crate) fn new<'a>(segments: impl Iterator<Item = &'a Arc<MountedSegment>>) -> Self {
         let mut view = PlacementView::default();
-        for segment in segments.filter(|segment| segment.is_live()) {
+        for segment in segments.filter(|segment| segment.takes_objects()) {
             view.largest = view.largest.max(segment.capacity().0);
             let next = view.groups.len();
             let at = *view.by_name.entry(segment.info().name.clone()).or_insert(next);

@@ -1,6 +1,6 @@
 //! One mounted segment: its description, its space, its gauges.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use yb_alloc::{Extent, NodeId, OffsetAllocator, Owned};
@@ -14,9 +14,10 @@ pub struct MountedSegment {
     info: Segment,
     owner: ClientId,
     index: u32,
-    live: AtomicBool,
-    /// Readable, but nothing more is placed here.
-    leaving: AtomicBool,
+    /// Number of a [`Reach`]; changed under the space lock.
+    reach: AtomicU8,
+    /// Number of a [`SegmentStatus`] while the segment is mounted; changed under the space lock.
+    status: AtomicI32,
     /// Nothing is placed here before this time.
     quiet_until: MonotonicTime,
     used: AtomicU64,
@@ -26,10 +27,39 @@ pub struct MountedSegment {
     space: Mutex<Space>,
 }
 
+/// What may be asked of a segment, as far as its client is heard of. Each allows less than the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Reach {
+    /// Its client pings.
+    Online,
+    /// Its client has been silent for a while: read on, but place nothing more.
+    Suspect,
+    /// Its client has been silent for its time to live: not offered to readers. All is kept.
+    Offline,
+    /// Unmounted: what it held is being forgotten.
+    Gone,
+}
+
+impl Reach {
+    fn from_number(number: u8) -> Reach {
+        [Reach::Online, Reach::Suspect, Reach::Offline].into_iter().find(|r| *r as u8 == number).unwrap_or(Reach::Gone)
+    }
+}
+
+/// Whether a mounted segment may go from one status to the other.
+fn may_turn(from: SegmentStatus, to: SegmentStatus) -> bool {
+    match to {
+        SegmentStatus::OK | SegmentStatus::DRAINED => from == SegmentStatus::DRAINING,
+        SegmentStatus::DRAINING => from == SegmentStatus::OK,
+        SegmentStatus::GRACEFULLY_UNMOUNTING => from != SegmentStatus::DRAINED,
+        _ => false,
+    }
+}
+
 struct Space {
     allocator: OffsetAllocator,
     deferred: Deferred,
-    closed: bool,
 }
 
 /// How an extent leaves its object.
@@ -53,14 +83,14 @@ impl MountedSegment {
         MountedSegment {
             owner,
             index,
-            live: AtomicBool::new(true),
-            leaving: AtomicBool::new(false),
+            reach: AtomicU8::new(Reach::Online as u8),
+            status: AtomicI32::new(SegmentStatus::OK.0),
             quiet_until,
             used: AtomicU64::new(0),
             largest_free: AtomicU64::new(allocator.largest_free_bound().0),
             withheld: AtomicU64::new(0),
             next_due: AtomicU64::new(u64::MAX),
-            space: Mutex::new(Space { allocator, deferred: Deferred::default(), closed: false }),
+            space: Mutex::new(Space { allocator, deferred: Deferred::default() }),
             info,
         }
     }
@@ -75,14 +105,19 @@ impl MountedSegment {
         self.owner
     }
 
-    /// `OK`; `GRACEFULLY_UNMOUNTING` while it is read but takes nothing more; `UNMOUNTING` while what it held is being
-    /// forgotten.
+    /// `OK`, `DRAINING`, `DRAINED` or `GRACEFULLY_UNMOUNTING`; `UNMOUNTING` while what it held is being forgotten.
     pub fn status(&self) -> SegmentStatus {
-        match (self.is_live(), self.leaving.load(Ordering::Relaxed)) {
-            (false, _) => SegmentStatus::UNMOUNTING,
-            (true, true) => SegmentStatus::GRACEFULLY_UNMOUNTING,
-            (true, false) => SegmentStatus::OK,
-        }
+        if self.is_live() { SegmentStatus(self.status.load(Ordering::Relaxed)) } else { SegmentStatus::UNMOUNTING }
+    }
+
+    /// How far it can be used, as far as its client is heard of.
+    pub fn reach(&self) -> Reach {
+        Reach::from_number(self.reach.load(Ordering::Acquire))
+    }
+
+    /// Whether new objects may be placed here.
+    pub fn takes_objects(&self) -> bool {
+        self.status.load(Ordering::Relaxed) == SegmentStatus::OK.0 && self.reach() == Reach::Online
     }
 
     /// Bytes in the segment.
@@ -108,9 +143,14 @@ impl MountedSegment {
         largest
     }
 
-    /// Whether its replicas can be read.
+    /// Whether it is mounted: its extents are accounted for.
     pub(crate) fn is_live(&self) -> bool {
-        self.live.load(Ordering::Acquire)
+        self.reach() != Reach::Gone
+    }
+
+    /// Whether its replicas are offered to readers.
+    pub(crate) fn is_readable(&self) -> bool {
+        self.reach() <= Reach::Suspect
     }
 
     pub(crate) fn index(&self) -> u32 {
@@ -127,11 +167,7 @@ impl MountedSegment {
             return None;
         }
         let mut space = self.space.lock();
-        let extent = if space.closed || self.leaving.load(Ordering::Relaxed) {
-            None
-        } else {
-            space.allocator.allocate(size, owner)
-        };
+        let extent = if self.takes_objects() { space.allocator.allocate(size, owner) } else { None };
         self.publish(&space);
         extent
     }
@@ -176,16 +212,27 @@ impl MountedSegment {
         freed
     }
 
-    /// From here on nothing is allocated; what is there stays readable.
-    pub(crate) fn begin_to_leave(&self) {
+    /// Changes the status if the table of transitions allows it; answers whether the segment has it now. From the return
+    /// on nothing is allocated unless the status is `OK`.
+    pub(crate) fn turn(&self, to: SegmentStatus) -> bool {
         let _space = self.space.lock();
-        self.leaving.store(true, Ordering::Relaxed);
+        let from = self.status();
+        if may_turn(from, to) {
+            self.status.store(to.0, Ordering::Relaxed);
+            return true;
+        }
+        from == to
     }
 
-    /// From here on nothing is allocated and nothing is readable; what is allocated now is all there will be.
-    pub(crate) fn close(&self) {
-        self.space.lock().closed = true;
-        self.live.store(false, Ordering::Release);
+    /// Follows what is heard of its client; a segment that is gone stays so. Answers whether that changed anything.
+    pub(crate) fn set_reach(&self, reach: Reach) -> bool {
+        let _space = self.space.lock();
+        let before = self.reach();
+        if before == Reach::Gone || before == reach {
+            return false;
+        }
+        self.reach.store(reach as u8, Ordering::Release);
+        true
     }
 
     /// The owners' words of some extents in use, see [`OffsetAllocator::scan`].

@@ -14,7 +14,7 @@ use parking_lot::{Mutex, MutexGuard};
 use yb_types::{ByteLen, MonotonicTime, Segment, SegmentId};
 
 use crate::placement::PlacementView;
-use crate::segment::MountedSegment;
+use crate::segment::{MountedSegment, Reach};
 
 /// An immutable state of the table.
 #[derive(Default)]
@@ -28,9 +28,14 @@ impl SegmentTable {
         self.by_index.get(index as usize)?.as_ref()
     }
 
-    /// The segment of an index if its replicas can be read.
+    /// The segment of an index if it is mounted.
     pub fn live(&self, index: u32) -> Option<&Arc<MountedSegment>> {
         self.get(index).filter(|segment| segment.is_live())
+    }
+
+    /// The segment of an index if its replicas are offered to readers.
+    pub fn readable(&self, index: u32) -> Option<&Arc<MountedSegment>> {
+        self.get(index).filter(|segment| segment.is_readable())
     }
 
     /// Every segment, those being unmounted too.
@@ -63,6 +68,11 @@ impl Registry {
 
     pub fn iter(&self) -> impl Iterator<Item = &Arc<MountedSegment>> {
         self.by_id.values()
+    }
+
+    /// The segments of a name.
+    pub fn named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Arc<MountedSegment>> {
+        self.by_id.values().filter(move |segment| segment.info().name == name)
     }
 
     /// Segments whose memory is, by address, the same memory.
@@ -135,7 +145,7 @@ impl Segments {
     /// Closes a segment and takes its id out of use; its index stays until [`forget`](Self::forget).
     pub fn detach(&self, registry: &mut Registry, id: SegmentId) -> Option<Arc<MountedSegment>> {
         let segment = registry.by_id.remove(&id)?;
-        segment.close();
+        segment.set_reach(Reach::Gone);
         self.replace(self.current.load().by_index.clone());
         Some(segment)
     }
@@ -148,6 +158,11 @@ impl Segments {
             registry.vacant.push(segment.index());
         }
         self.replace(by_index);
+    }
+
+    /// Tells placement of segments that take objects now and did not before, or the other way round.
+    pub fn refresh(&self, _registry: &mut Registry) {
+        self.replace(self.current.load().by_index.clone());
     }
 
     fn replace(&self, by_index: Vec<Option<Arc<MountedSegment>>>) {

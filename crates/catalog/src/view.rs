@@ -76,7 +76,7 @@ impl<'a> ObjectView<'a> {
         let ObjectView { entry, table, only_readable } = *self;
         let shown = move |replica: &Replica| !only_readable || replica.is_complete();
         entry.replicas.as_slice().iter().filter(move |replica| shown(replica)).filter_map(move |replica| {
-            let segment = table.live(replica.segment)?;
+            let segment = table.readable(replica.segment)?;
             Some(ReplicaView {
                 id: replica.id(),
                 status: replica.status(),

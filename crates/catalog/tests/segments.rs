@@ -296,6 +296,64 @@ impl PlacementPolicy for LastFirst {
 }
 
 #[test]
+fn a_draining_segment_is_read_on_takes_nothing_and_ends_drained_or_ok() {
+    let mut pool = Pool::with(CatalogSettings::default(), &[("a", MIB), ("b", MIB), ("a", MIB)]);
+    let id = SegmentId(Uuid { first: 1, second: 2 });
+    let again = segment(1, "a", MIB);
+    pool.config.preferred_segments = vec!["a".into()];
+    pool.put("on-a", 100);
+    let none: [&str; 0] = [];
+    assert_eq!(pool.catalog.set_draining(&none), Ok(()));
+    assert_eq!(pool.catalog.set_draining(&["a", "x"]), Err(ErrorCode::SEGMENT_NOT_FOUND));
+    assert_eq!(pool.catalog.set_drained(&["a"]), Err(ErrorCode::UNAVAILABLE_IN_CURRENT_STATUS));
+    assert_eq!(pool.catalog.segment_status(id), Some(SegmentStatus::OK), "all or nothing");
+
+    assert_eq!(pool.catalog.set_draining(&["a"]), Ok(()));
+    let statuses: Vec<_> = pool.catalog.segments().iter().map(|segment| segment.status()).collect();
+    assert_eq!(statuses, [SegmentStatus::DRAINING, SegmentStatus::OK, SegmentStatus::DRAINING]);
+    assert_eq!(pool.catalog.set_draining(&["b", "a"]), Err(ErrorCode::UNAVAILABLE_IN_CURRENT_STATUS));
+    assert_eq!(pool.get("on-a").unwrap().replicas[0].0, "a");
+    assert_eq!(pool.put("elsewhere", 100).replicas[0].0, "b");
+    assert_eq!(pool.mount(again.clone(), 100), Err(MountRefusal::OnItsWayOut(id)));
+    assert_eq!(MountRefusal::OnItsWayOut(id).code(), ErrorCode::UNAVAILABLE_IN_CURRENT_STATUS);
+    assert_eq!(remount(&mut pool, vec![again], 100), Ok(()));
+    assert_eq!(pool.catalog.stats().capacity_bytes, 3 * MIB);
+
+    pool.catalog.set_ok(&["a", "x"]);
+    assert_eq!(pool.put("back", 100).replicas[0].0, "a");
+    pool.catalog.set_draining(&["a"]).unwrap();
+    assert_eq!(pool.catalog.set_drained(&["a"]), Ok(()));
+    pool.catalog.set_ok(&["a"]);
+    assert_eq!(pool.catalog.segment_status(id), Some(SegmentStatus::DRAINED), "only an unmount follows");
+    assert_eq!(pool.catalog.begin_to_leave(id, client(100)), Err(ErrorCode::UNAVAILABLE_IN_CURRENT_STATUS));
+    assert!(pool.get("on-a").is_ok());
+    unmount(&mut pool, 1, 100).unwrap();
+    assert_eq!(pool.catalog.set_drained(&["a"]), Err(ErrorCode::UNAVAILABLE_IN_CURRENT_STATUS));
+    unmount(&mut pool, 3, 102).unwrap();
+    assert_eq!(pool.catalog.set_drained(&["a"]), Err(ErrorCode::SEGMENT_NOT_FOUND));
+    pool.upkeep();
+    pool.catalog.assert_consistent();
+}
+
+#[test]
+fn who_leaves_gracefully_takes_nothing_more_and_a_drain_gives_way_to_it() {
+    let mut pool = Pool::with(CatalogSettings::default(), &[("a", MIB), ("b", MIB)]);
+    let id = SegmentId(Uuid { first: 1, second: 2 });
+    pool.put("kept", 100);
+    assert_eq!(pool.catalog.begin_to_leave(id, client(7)), Err(ErrorCode::SEGMENT_NOT_FOUND));
+    assert_eq!(pool.catalog.begin_to_leave(id, client(101)), Err(ErrorCode::INVALID_PARAMS));
+    pool.catalog.set_draining(&["a"]).unwrap();
+    assert_eq!(pool.catalog.begin_to_leave(id, client(100)), Ok(()));
+    assert_eq!(pool.catalog.begin_to_leave(id, client(100)), Ok(()), "again: fine");
+    pool.catalog.set_ok(&["a"]);
+    assert_eq!(pool.catalog.segment_status(id), Some(SegmentStatus::GRACEFULLY_UNMOUNTING));
+    assert_eq!(pool.catalog.set_drained(&["a"]), Err(ErrorCode::UNAVAILABLE_IN_CURRENT_STATUS));
+    pool.config.preferred_segments = vec!["a".into()];
+    assert_eq!(pool.put("new", 100).replicas[0].0, "b");
+    assert!(pool.get("kept").is_ok());
+}
+
+#[test]
 fn another_placement_can_be_put_in() {
     let mut pool = Pool::new(CatalogSettings::default());
     pool.catalog = Catalog::with_placement(CatalogSettings::default(), Box::new(LastFirst)).unwrap();

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use yb_alloc::NodeId;
 use yb_types::{ClientId, Generation, MonotonicTime, ReplicaId, ReplicaStatus};
 
+use crate::extras::Extras;
 use crate::key::{KeyBytes, Tenant};
 
 /// "No entry" in links.
@@ -105,10 +106,12 @@ pub(crate) mod flag {
     pub const FINISHED: u8 = 1;
     /// Never evicted; in no eviction queue.
     pub const HARD_PIN: u8 = 2;
-    /// Has a record among the shard's soft pins.
+    /// Its extras have a soft pin.
     pub const SOFT_PIN: u8 = 4;
     /// `checksum` is set.
     pub const CHECKSUM: u8 = 8;
+    /// Read since the eviction last looked at it. The only one that is set under a shared lock.
+    pub const VISITED: u8 = 16;
 }
 
 /// An object: 144 bytes, with a key of usual length. What a lookup needs comes first, to meet few cache lines.
@@ -118,9 +121,8 @@ pub(crate) struct Entry {
     /// Empty for a vacant slot.
     pub key: KeyBytes,
     pub tenant: Tenant,
-    pub flags: u8,
-    /// Read since the eviction last looked at it.
-    visited: AtomicU8,
+    flags: AtomicU8,
+    pub data_type: u8,
     /// When the entry joined its queue, in ticks of [`tick`].
     pub queued: u32,
     pub replicas: Replicas,
@@ -134,7 +136,8 @@ pub(crate) struct Entry {
     pub prev: u32,
     pub next: u32,
     pub creator: ClientId,
-    pub data_type: u8,
+    /// What few objects have.
+    extras: Option<Box<Extras>>,
 }
 
 /// Coarse time for queue order: 2^26 ns (67 ms) a tick, 9 years in a word.
@@ -157,9 +160,9 @@ impl Entry {
             next,
             queued: 0,
             tenant: Tenant::DEFAULT,
-            flags: 0,
-            visited: AtomicU8::new(0),
+            flags: AtomicU8::new(0),
             data_type: 0,
+            extras: None,
         }
     }
 
@@ -174,11 +177,46 @@ impl Entry {
 
     /// Reads a bit of every cache line that a lookup needs.
     pub fn touch(&self) -> u64 {
-        u64::from(self.key.is_heap()) ^ u64::from(self.flags) ^ self.lease.load(Ordering::Relaxed) ^ self.checksum
+        u64::from(self.key.is_heap()) ^ u64::from(self.data_type) ^ self.lease.load(Ordering::Relaxed) ^ self.checksum
     }
 
     pub fn has(&self, flag: u8) -> bool {
-        self.flags & flag != 0
+        self.flags.load(Ordering::Relaxed) & flag != 0
+    }
+
+    /// Sets or clears one fact.
+    pub fn set(&mut self, flag: u8, value: bool) {
+        let flags = self.flags.get_mut();
+        *flags = if value { *flags | flag } else { *flags & !flag };
+    }
+
+    /// Forgets every fact, and everything rare.
+    pub fn clear_facts(&mut self) {
+        *self.flags.get_mut() = 0;
+        self.extras = None;
+    }
+
+    /// What few objects have, if this one has any of it.
+    pub fn extras(&self) -> Option<&Extras> {
+        self.extras.as_deref()
+    }
+
+    /// The same to write to; made if it is missing. Followed by [`settle_extras`](Self::settle_extras) when something was cleared.
+    pub fn extras_mut(&mut self) -> &mut Extras {
+        self.extras.get_or_insert_default()
+    }
+
+    /// Drops the extras when nothing in them is set.
+    pub fn settle_extras(&mut self) {
+        if self.extras().is_some_and(Extras::is_empty) {
+            self.extras = None;
+        }
+    }
+
+    /// Whether somebody works with the bytes without a lease (a copy reads them, a tier writes them down): such an object
+    /// is neither evicted nor removed nor replaced.
+    pub fn is_referenced(&self) -> bool {
+        self.extras().is_some_and(Extras::is_referenced)
     }
 
     pub fn is_finished(&self) -> bool {
@@ -200,11 +238,9 @@ impl Entry {
     /// Makes the object readable from now on, without a lease.
     pub fn finish(&mut self, now: MonotonicTime, checksum: Option<u64>) {
         *self.lease.get_mut() = now.0;
-        self.flags |= flag::FINISHED;
+        self.set(flag::FINISHED, true);
         self.checksum = checksum.unwrap_or(0);
-        if checksum.is_some() {
-            self.flags |= flag::CHECKSUM;
-        }
+        self.set(flag::CHECKSUM, checksum.is_some());
     }
 
     /// Moves the lease forward to `until`, never back; works under a shared lock.
@@ -212,14 +248,16 @@ impl Entry {
         if self.lease.load(Ordering::Relaxed) < until.0 {
             self.lease.fetch_max(until.0, Ordering::Relaxed);
         }
-        if self.visited.load(Ordering::Relaxed) == 0 {
-            self.visited.store(1, Ordering::Relaxed);
+        if !self.has(flag::VISITED) {
+            self.flags.fetch_or(flag::VISITED, Ordering::Relaxed);
         }
     }
 
     /// Whether it was read since the last call.
     pub fn take_visited(&mut self) -> bool {
-        std::mem::take(self.visited.get_mut()) != 0
+        let visited = self.has(flag::VISITED);
+        self.set(flag::VISITED, false);
+        visited
     }
 }
 

@@ -22,6 +22,7 @@ mod deferred;
 mod effects;
 mod entry;
 mod evict;
+mod extras;
 mod key;
 mod list;
 mod listing;

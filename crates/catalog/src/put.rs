@@ -16,11 +16,12 @@ use yb_types::{ByteLen, ErrorCode, MonotonicTime, ReplicaType, ReplicateConfig, 
 use crate::catalog::{Caller, Catalog, Leave};
 use crate::effects::{Effects, PutRefusal};
 use crate::entry::{Replica, Replicas, flag};
+use crate::extras::SoftPin;
 use crate::key::{KeyBytes, KeyHash};
 use crate::placement::{PlacementView, Random};
 use crate::reclaim::MakeRoom;
 use crate::segments::SegmentTable;
-use crate::shard::{ShardState, SoftPin};
+use crate::shard::ShardState;
 use crate::view::ObjectView;
 
 /// What is the same for every key of a `PutStart`.
@@ -203,7 +204,8 @@ impl Catalog {
         entry.creator = caller.client;
         entry.size = item.size;
         entry.data_type = config.data_type.0;
-        entry.flags = if config.with_hard_pin { flag::HARD_PIN } else { 0 };
+        entry.clear_facts();
+        entry.set(flag::HARD_PIN, config.with_hard_pin);
         entry.replicas = Replicas::from_slice(replicas);
         entry.set_start(replicas.first().map_or(1, |first| first.id().0), caller.now);
         state.publish(slot, item.hash.word, batch.soft_pin.map(SoftPin::Pending));

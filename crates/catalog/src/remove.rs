@@ -89,6 +89,9 @@ fn may_remove(entry: &Entry, force: Force, now: MonotonicTime) -> Result<(), Err
     if force == Force::No && entry.lease_end() > now {
         return Err(ErrorCode::OBJECT_HAS_LEASE);
     }
+    if entry.is_referenced() {
+        return Err(ErrorCode::OBJECT_REPLICA_BUSY);
+    }
     Ok(())
 }
 

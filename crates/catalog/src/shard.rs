@@ -4,9 +4,8 @@
 //! - an entry is in the list of unfinished puts until it is finished; then it is in the eviction queue, unless it has a
 //!   hard pin;
 //! - the list of unfinished puts is in order of their start;
-//! - a record of a soft pin exists exactly for entries with the flag.
+//! - an entry has the flag of a soft pin exactly when its extras have one; the shard counts them.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
@@ -14,6 +13,7 @@ use yb_types::MonotonicTime;
 
 use crate::entry::{Entry, flag};
 use crate::evict::{EvictionPolicy, SecondChance, Verdict};
+use crate::extras::SoftPin;
 use crate::key::Tenant;
 use crate::list::List;
 use crate::slab::Slab;
@@ -25,21 +25,12 @@ pub(crate) struct Shard {
     pub state: RwLock<ShardState>,
 }
 
-/// The soft pin of one object.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum SoftPin {
-    /// Begins to run when the put ends.
-    Pending(std::time::Duration),
-    /// Until then.
-    Until(MonotonicTime),
-}
-
 pub(crate) struct ShardState {
     table: Table,
     pub slab: Slab,
     pub unfinished: List,
     queue: SecondChance,
-    soft_pins: BTreeMap<u32, SoftPin>,
+    soft_pins: u32,
     front: u64,
 }
 
@@ -54,7 +45,7 @@ impl Shard {
                 slab: Slab::new(),
                 unfinished: List::new(),
                 queue: SecondChance::new(),
-                soft_pins: BTreeMap::new(),
+                soft_pins: 0,
                 front: NO_FRONT,
             }),
         }
@@ -84,9 +75,23 @@ impl ShardState {
     pub fn publish(&mut self, slot: u32, word: u32, soft_pin: Option<SoftPin>) {
         self.table.insert(word, slot);
         self.unfinished.push_back(&mut self.slab, slot);
-        if let Some(pin) = soft_pin {
-            self.slab[slot].flags |= flag::SOFT_PIN;
-            self.soft_pins.insert(slot, pin);
+        self.set_soft_pin(slot, soft_pin);
+    }
+
+    /// The soft pin of an object.
+    pub fn soft_pin(&self, slot: u32) -> Option<SoftPin> {
+        soft_pin(&self.slab[slot])
+    }
+
+    /// Gives an object a soft pin, or takes it away.
+    pub fn set_soft_pin(&mut self, slot: u32, pin: Option<SoftPin>) {
+        let entry = &mut self.slab[slot];
+        let had = entry.has(flag::SOFT_PIN);
+        if had || pin.is_some() {
+            entry.set(flag::SOFT_PIN, pin.is_some());
+            entry.extras_mut().soft_pin = pin;
+            entry.settle_extras();
+            self.soft_pins = self.soft_pins + u32::from(pin.is_some()) - u32::from(had);
         }
     }
 
@@ -96,10 +101,8 @@ impl ShardState {
         let entry = &mut self.slab[slot];
         entry.replicas.as_mut_slice().iter_mut().for_each(|replica| replica.complete());
         entry.finish(now, checksum);
-        if let Some(pin) = self.soft_pins.get_mut(&slot)
-            && let SoftPin::Pending(lasts) = *pin
-        {
-            *pin = SoftPin::Until(now + lasts);
+        if let Some(SoftPin::Pending(lasts)) = self.soft_pin(slot) {
+            self.set_soft_pin(slot, Some(SoftPin::Until(now + lasts)));
         }
         if !self.slab[slot].has(flag::HARD_PIN) {
             self.queue.insert(&mut self.slab, slot, now);
@@ -115,19 +118,16 @@ impl ShardState {
             self.queue.remove(&mut self.slab, slot);
         }
         self.table.remove(word, slot);
-        if self.slab[slot].has(flag::SOFT_PIN) {
-            self.soft_pins.remove(&slot);
-        }
+        self.set_soft_pin(slot, None);
         self.slab.retire(slot)
     }
 
     /// The next object that eviction may take, see [`EvictionPolicy::victim`].
     pub fn victim(&mut self, now: MonotonicTime, take_soft_pinned: bool, until: u64, budget: &mut u32) -> Option<u32> {
-        let ShardState { queue, slab, soft_pins, .. } = self;
-        queue.victim(slab, now, until, budget, |slot, entry| {
-            let pinned = entry.has(flag::SOFT_PIN)
-                && matches!(soft_pins.get(&slot), Some(SoftPin::Until(until)) if *until > now);
-            if entry.lease_end() > now || (pinned && !take_soft_pinned) {
+        let ShardState { queue, slab, .. } = self;
+        queue.victim(slab, now, until, budget, |_, entry| {
+            let pinned = !take_soft_pinned && soft_pin(entry).is_some_and(|pin| pin.holds(now));
+            if entry.lease_end() > now || pinned || entry.is_referenced() {
                 Verdict::Protected
             } else {
                 Verdict::Evictable
@@ -137,7 +137,7 @@ impl ShardState {
 
     /// Objects, unfinished puts, and soft pins.
     pub fn counts(&self) -> [u64; 3] {
-        [self.table.len() as u64, u64::from(self.unfinished.len()), self.soft_pins.len() as u64]
+        [self.table.len() as u64, u64::from(self.unfinished.len()), u64::from(self.soft_pins)]
     }
 
     /// Objects in the eviction queue.
@@ -165,6 +165,11 @@ impl ShardState {
     }
 }
 
+/// The soft pin of an object. The flag spares the others a look at their extras.
+fn soft_pin(entry: &Entry) -> Option<SoftPin> {
+    if entry.has(flag::SOFT_PIN) { entry.extras()?.soft_pin } else { None }
+}
+
 impl ShardState {
     /// Panics when an invariant of the module does not hold.
     pub fn assert_consistent(&self) {
@@ -179,10 +184,13 @@ impl ShardState {
             assert!(!entry.key.as_slice().is_empty() && !entry.replicas.as_slice().is_empty());
             unfinished += u32::from(!entry.is_finished());
             queued += u32::from(entry.is_finished() && !entry.has(flag::HARD_PIN));
-            pinned += usize::from(entry.has(flag::SOFT_PIN));
+            let pin = entry.extras().and_then(|extras| extras.soft_pin);
+            assert_eq!(entry.has(flag::SOFT_PIN), pin.is_some());
+            assert!(entry.extras().is_none_or(|extras| !extras.is_empty()));
+            pinned += u32::from(pin.is_some());
             assert!(entry.replicas.as_slice().iter().all(|r| r.is_complete() == entry.is_finished()));
         }
         assert_eq!((unfinished, queued), (self.unfinished.len(), self.queue.len()));
-        assert_eq!(pinned, self.soft_pins.len());
+        assert_eq!(pinned, self.soft_pins);
     }
 }

@@ -1,0 +1,46 @@
+//! What few objects have: kept in one box beside the entry, so that the others pay eight bytes for all of it.
+//!
+//! Invariants:
+//! - an entry has a box only while something in it is set: whoever clears a field calls
+//!   [`Entry::settle_extras`](crate::entry::Entry::settle_extras);
+//! - nothing that a lookup needs lies here, except behind a flag of the entry that says that it is there.
+
+use std::time::Duration;
+
+use yb_types::MonotonicTime;
+
+/// The soft pin of one object: eviction takes it last, if at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SoftPin {
+    /// Begins to run when the write ends.
+    Pending(Duration),
+    /// Until then.
+    Until(MonotonicTime),
+}
+
+impl SoftPin {
+    /// Whether it holds eviction off at this time.
+    pub fn holds(self, now: MonotonicTime) -> bool {
+        matches!(self, SoftPin::Until(until) if until > now)
+    }
+}
+
+/// The rare parts of an [`Entry`](crate::entry::Entry).
+#[derive(Debug, Default)]
+pub(crate) struct Extras {
+    /// What protects the object from the first pass of eviction.
+    pub soft_pin: Option<SoftPin>,
+}
+
+impl Extras {
+    /// Whether somebody works with the bytes of the object without a lease, so that it must neither be evicted nor
+    /// removed nor replaced.
+    pub fn is_referenced(&self) -> bool {
+        false
+    }
+
+    /// Whether nothing is set, so that the box can go.
+    pub fn is_empty(&self) -> bool {
+        self.soft_pin.is_none()
+    }
+}

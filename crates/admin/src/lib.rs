@@ -5,19 +5,26 @@
 //! pool. So the server runs on a thread of its own, asks the pool only through [`Pool`], and writes key lists page by
 //! page while the reader takes them.
 //!
-//! Paths, shapes and error bodies are those of the peer's admin server, with these differences: values of the query are
-//! always percent-decoded (`+` stays a plus sign); `/query_key` changes nothing (the peer grants a lease); endpoints of
-//! features that are not built answer 501 naming the feature.
+//! Paths, shapes and error bodies are those of the peer's admin server; `docs/admin.md` lists the differences. Every
+//! endpoint is a row of [`endpoints`]: the router, the OpenAPI document and its test are made from that table.
 #![forbid(unsafe_code)]
 
+mod answer;
+mod desk;
 mod door;
+mod endpoint;
 mod handlers;
+mod jobs;
 mod metadata;
 mod pool;
 mod query;
 mod server;
+mod tenants;
 
+pub use desk::Parts;
+pub use endpoint::{Access, Endpoint, Parameter};
+pub use handlers::endpoints;
 pub use metadata::{MetadataLedger, MetadataOptions, MetadataServer};
 pub use pool::{ClientRow, Cursor, KeyPage, Operation, Overview, Pool, SegmentRow, status_name};
-pub use query::Query;
+pub use query::{Query, Window};
 pub use server::{Admin, AdminError, AdminOptions};

@@ -82,21 +82,27 @@ pub struct Overview {
 pub trait Pool: Send + Sync + 'static {
     /// Every metric, in the Prometheus text format.
     fn metrics(&self) -> String;
-    /// One line for people.
+    /// The line of `/metrics/summary`.
     fn summary(&self) -> String;
     /// Numbers for the status page.
     fn overview(&self) -> Overview;
-    /// Keys from a cursor on, about `limit` of them.
-    fn keys(&self, from: Cursor, limit: usize) -> KeyPage;
-    /// All mounted segments.
-    fn segments(&self) -> Vec<SegmentRow>;
-    /// The readable replicas of a key; no lease is granted and nothing is counted.
+    /// Keys of a tenant (empty: the default one) from a cursor on, about `limit` of them.
     ///
     /// # Errors
-    /// As of the lookup: OBJECT_NOT_FOUND, REPLICA_IS_NOT_READY.
-    fn replicas(&self, key: &[u8]) -> Result<Vec<ReplicaDescriptor>, ErrorCode>;
-    /// Removes every object that may be removed; the number of them.
-    fn remove_all(&self, force: bool) -> u64;
+    /// A tenant that cannot be or is not known.
+    fn keys(&self, tenant: &[u8], from: Cursor, limit: usize) -> Result<KeyPage, ErrorCode>;
+    /// All mounted segments.
+    fn segments(&self) -> Vec<SegmentRow>;
+    /// The readable replicas of a key of a tenant (empty: the default one); no lease is granted and nothing is counted.
+    ///
+    /// # Errors
+    /// As of the lookup: OBJECT_NOT_FOUND, REPLICA_IS_NOT_READY; a tenant that cannot be or is not known.
+    fn replicas(&self, tenant: &[u8], key: &[u8]) -> Result<Vec<ReplicaDescriptor>, ErrorCode>;
+    /// Removes every object that may be removed, of one tenant or of all; the number of them. May take seconds.
+    ///
+    /// # Errors
+    /// A tenant that cannot be or is not known.
+    fn remove_all(&self, tenant: Option<&[u8]>, force: bool) -> Result<u64, ErrorCode>;
 }
 
 /// The peer's word for a segment status.

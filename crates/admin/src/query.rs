@@ -1,4 +1,5 @@
-//! The query part of a URL, as bytes: keys need not be UTF-8.
+//! The query part of a URL, as bytes: keys need not be UTF-8. Every endpoint reads it through here, so that all decode
+//! alike: `%XX` is a byte, `+` is a plus sign.
 
 /// Names and values, percent-decoded.
 ///
@@ -35,10 +36,46 @@ impl Query {
         self.bytes(name).and_then(|value| std::str::from_utf8(value).ok())
     }
 
-    /// The raw value of a name split at commas, every item decoded: a comma inside a key is written `%2C`.
-    pub fn list(raw: &str, name: &str) -> Option<Vec<Vec<u8>>> {
-        let value = raw.split('&').find_map(|part| part.split_once('=').filter(|(n, _)| decode(n) == name.as_bytes()));
-        value.map(|(_, value)| value).filter(|value| !value.is_empty()).map(|v| v.split(',').map(decode).collect())
+    /// Every value of a name.
+    pub fn all<'q>(&'q self, name: &'q str) -> impl Iterator<Item = &'q [u8]> {
+        self.0.iter().filter(move |(n, _)| n == name.as_bytes()).map(|(_, value)| value.as_slice())
+    }
+
+    /// True for `true` and `1`, as the peer reads a flag.
+    pub fn flag(&self, name: &str) -> bool {
+        matches!(self.bytes(name), Some(b"true" | b"1"))
+    }
+
+    /// A whole number, `None` when the name is absent.
+    ///
+    /// # Errors
+    /// Words for the caller when it is there and no number.
+    pub fn number(&self, name: &str) -> Result<Option<u64>, String> {
+        let Some(value) = self.bytes(name) else { return Ok(None) };
+        let number = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
+        number.map(Some).ok_or_else(|| format!("{name} must be a whole number"))
+    }
+}
+
+/// Which rows of a list are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Rows to leave out.
+    pub offset: usize,
+    /// Most rows of the answer.
+    pub limit: usize,
+}
+
+impl Window {
+    /// From `offset` and `limit`: 0 and 100 if absent, at most 10000 rows.
+    ///
+    /// # Errors
+    /// Words for the caller.
+    pub fn of(query: &Query) -> Result<Window, String> {
+        let whole = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+        let offset = query.number("offset")?.map_or(0, whole);
+        let limit = query.number("limit")?.map_or(100, whole).clamp(1, 10_000);
+        Ok(Window { offset, limit })
     }
 }
 
@@ -65,8 +102,9 @@ mod tests {
     fn decodes_what_is_whole_and_keeps_the_rest() {
         assert_eq!(decode("%41%zz%4"), b"A%zz%4");
         assert_eq!(decode("%ff"), [0xff]);
-        let list = Query::list("x=1&keys=a,b%2Cc,", "keys").unwrap();
-        assert_eq!(list, [b"a".to_vec(), b"b,c".to_vec(), Vec::new()]);
-        assert_eq!(Query::list("keys=", "keys"), None);
+        let query = Query::parse("key=a&key=b%2Cc&limit=x");
+        assert_eq!(query.all("key").collect::<Vec<_>>(), [&b"a"[..], b"b,c"]);
+        assert!(Window::of(&query).is_err());
+        assert_eq!(Window::of(&Query::parse("limit=0")), Ok(Window { offset: 0, limit: 1 }));
     }
 }

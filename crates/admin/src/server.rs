@@ -8,9 +8,9 @@ use std::thread::JoinHandle;
 use axum::Router;
 use tokio::sync::{Semaphore, watch};
 
+use crate::desk::Parts;
 use crate::door::Door;
 use crate::handlers::router;
-use crate::pool::Pool;
 
 /// How the server is set up.
 #[derive(Clone, Debug)]
@@ -57,9 +57,9 @@ impl Admin {
     ///
     /// # Errors
     /// See [`AdminError`].
-    pub fn start(options: &AdminOptions, pool: Arc<dyn Pool>) -> Result<Admin, AdminError> {
+    pub fn start(options: &AdminOptions, parts: Parts) -> Result<Admin, AdminError> {
         let limit = Arc::new(Semaphore::new(options.max_requests.max(1)));
-        Ok(Admin(Site::start("yb-admin", "admin", &options.listen, router(pool, limit))?))
+        Ok(Admin(Site::start("yb-admin", "admin", &options.listen, router(parts, limit))?))
     }
 
     /// Where it listens.

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 
-use yb_admin::{Admin, AdminOptions, Cursor, KeyPage, Overview, Pool, SegmentRow};
+use yb_admin::{Admin, AdminOptions, Cursor, KeyPage, Overview, Parts, Pool, SegmentRow};
 use yb_types::{
     BufferDescriptor, ClientId, ErrorCode, MemoryDescriptor, ReplicaDescriptor, ReplicaId, ReplicaKind, ReplicaStatus,
     Segment, SegmentId, SegmentStatus, Uuid,
@@ -25,10 +25,10 @@ impl Pool for Constants {
     fn overview(&self) -> Overview {
         Overview { version: "test".to_owned(), keys: KEYS, ..Overview::default() }
     }
-    fn keys(&self, from: Cursor, limit: usize) -> KeyPage {
+    fn keys(&self, _tenant: &[u8], from: Cursor, limit: usize) -> Result<KeyPage, ErrorCode> {
         let end = KEYS.min(from.0 + limit as u64);
         let keys = (from.0..end).map(|i| format!("key-{i}").into_bytes()).collect();
-        KeyPage { keys, next: (end < KEYS).then_some(Cursor(end)) }
+        Ok(KeyPage { keys, next: (end < KEYS).then_some(Cursor(end)) })
     }
     fn segments(&self) -> Vec<SegmentRow> {
         let segment = Segment {
@@ -42,7 +42,7 @@ impl Pool for Constants {
         };
         vec![SegmentRow { segment, client: ClientId::default(), status: SegmentStatus::OK, used: 1 << 25 }]
     }
-    fn replicas(&self, key: &[u8]) -> Result<Vec<ReplicaDescriptor>, ErrorCode> {
+    fn replicas(&self, _tenant: &[u8], key: &[u8]) -> Result<Vec<ReplicaDescriptor>, ErrorCode> {
         if key != b"a/b&+\xff" {
             return Err(ErrorCode::OBJECT_NOT_FOUND);
         }
@@ -50,14 +50,17 @@ impl Pool for Constants {
         let kind = ReplicaKind::Memory(MemoryDescriptor { buffer });
         Ok(vec![ReplicaDescriptor { id: ReplicaId(1), kind, status: ReplicaStatus::COMPLETE }])
     }
-    fn remove_all(&self, force: bool) -> u64 {
-        if force { 7 } else { 3 }
+    fn remove_all(&self, tenant: Option<&[u8]>, force: bool) -> Result<u64, ErrorCode> {
+        match tenant {
+            Some(b"no body") => Err(ErrorCode::TENANT_NOT_REGISTERED),
+            _ => Ok(if force { 7 } else { 3 }),
+        }
     }
 }
 
 fn start() -> Admin {
     let options = AdminOptions { listen: "127.0.0.1:0".to_owned(), max_requests: 4 };
-    Admin::start(&options, Arc::new(Constants)).unwrap()
+    Admin::start(&options, Parts::new(Arc::new(Constants))).unwrap()
 }
 
 /// Status and body.
@@ -108,9 +111,9 @@ fn long_lists_come_whole() {
     assert_eq!(status, 200);
     assert_eq!(body.lines().count() as u64, KEYS);
     assert!(body.ends_with("key-19999\n"));
-    let (_, body) = request(&admin, "GET /keys.json?after=19990&limit=100");
+    let (_, body) = request(&admin, "GET /api/v1/keys?after=19990&limit=100");
     assert!(body.contains("key-19999") && body.contains("\"next\":null"), "{body}");
-    let (_, body) = request(&admin, "GET /keys.json?limit=2");
+    let (_, body) = request(&admin, "GET /api/v1/keys?limit=2");
     assert!(body.contains("\"next\":\"2\""), "{body}");
 }
 
@@ -128,7 +131,7 @@ fn the_status_page_is_self_contained() {
 fn a_taken_port_is_named() {
     let admin = start();
     let options = AdminOptions { listen: admin.address().to_string(), max_requests: 1 };
-    let error = Admin::start(&options, Arc::new(Constants)).unwrap_err().to_string();
+    let error = Admin::start(&options, Parts::new(Arc::new(Constants))).unwrap_err().to_string();
     assert!(error.contains("metrics_port"), "{error}");
 }
 
@@ -159,4 +162,33 @@ fn silent_and_stuck_connections_are_closed_and_those_that_collect_stay() {
         socket.read_to_end(&mut Vec::new()).unwrap();
     }
     collect();
+}
+
+#[test]
+fn queries_are_decoded_the_same_everywhere() {
+    let admin = start();
+    let (_, body) = request(&admin, "GET /batch_query_keys?keys=x%2Cy");
+    assert!(body.contains("\"x\":{") && body.contains("\"y\":{"), "split after decoding, as the peer: {body}");
+    let (_, body) = request(&admin, "GET /batch_query_keys?key=x%2Cy&key=a%2Fb%26+%FF");
+    assert!(body.contains("\"x,y\":{") && body.contains("\"ok\":true"), "{body}");
+    assert_eq!(request(&admin, "POST /api/v1/remove_all?tenant_id=no%20body").0, 404);
+    assert_eq!(request(&admin, "GET /api/v1/keys?limit=many").0, 400);
+}
+
+#[test]
+fn segments_by_page() {
+    let admin = start();
+    let (_, body) = request(&admin, "GET /api/v1/segments?limit=5&sort=percent&descending=1&name=host");
+    assert!(body.contains("\"matching\":1") && body.contains("\"segment_name\":\"<b>host\""), "{body}");
+    let (_, body) = request(&admin, "GET /api/v1/segments?offset=1");
+    assert!(body.contains("\"segments\":[]") && body.contains("\"total_segments\":1"), "{body}");
+    assert_eq!(request(&admin, "GET /api/v1/segments?sort=colour").0, 400);
+}
+
+#[test]
+fn head_answers_without_a_body() {
+    let admin = start();
+    for path in ["/metrics", "/health", "/get_all_keys", "/"] {
+        assert_eq!(request(&admin, &format!("HEAD {path}")), (200, String::new()), "{path}");
+    }
 }

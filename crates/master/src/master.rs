@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
-use yb_admin::{Admin, AdminError, MetadataServer};
+use yb_admin::{Admin, AdminError, MetadataServer, Parts};
 use yb_catalog::{BadSettings, Catalog};
 use yb_env::{Rng, spawn_thread};
 use yb_rpc::{BoundListener, Server, ServerSettings, StartError};
@@ -89,7 +89,7 @@ impl Master {
         let _ = master.shared.listeners.set(shown.collect());
         master.server = Some(server);
         if let Some(options) = &config.admin {
-            master.admin = Some(Admin::start(options, Arc::new(MasterPool(Arc::clone(&master.shared))))?);
+            master.admin = Some(Admin::start(options, Parts::new(Arc::new(MasterPool(Arc::clone(&master.shared)))))?);
         }
         master.metadata = config.metadata.clone().map(MetadataServer::start).transpose()?;
         if let (Some(server), Some(keys)) = (&master.metadata, &config.metadata_cleanup) {

@@ -25,7 +25,7 @@ impl Pool for MasterPool {
     }
 
     fn summary(&self) -> String {
-        summary(&self.0)
+        format!("role=leader, state=serving, service_ready=true, master={{{}}}", summary(&self.0))
     }
 
     fn overview(&self) -> Overview {
@@ -46,11 +46,11 @@ impl Pool for MasterPool {
         }
     }
 
-    fn keys(&self, from: Cursor, limit: usize) -> KeyPage {
+    fn keys(&self, _tenant: &[u8], from: Cursor, limit: usize) -> Result<KeyPage, ErrorCode> {
         let mut keys = Vec::new();
         let from = ListCursor::from_u64(from.0);
         let next = self.0.catalog.list(Tenant::DEFAULT, from, limit, |view| keys.push(view.key().to_vec()));
-        KeyPage { keys, next: next.map(|cursor| Cursor(cursor.to_u64())) }
+        Ok(KeyPage { keys, next: next.map(|cursor| Cursor(cursor.to_u64())) })
     }
 
     fn segments(&self) -> Vec<SegmentRow> {
@@ -64,7 +64,7 @@ impl Pool for MasterPool {
         rows.collect()
     }
 
-    fn replicas(&self, key: &[u8]) -> Result<Vec<ReplicaDescriptor>, ErrorCode> {
+    fn replicas(&self, _tenant: &[u8], key: &[u8]) -> Result<Vec<ReplicaDescriptor>, ErrorCode> {
         let mut found = Err(ErrorCode::OBJECT_NOT_FOUND);
         self.0.catalog.peek(Tenant::DEFAULT, [key], |_, answer| {
             found = answer.map(|view| view.replicas().map(descriptor).collect());
@@ -72,8 +72,8 @@ impl Pool for MasterPool {
         found
     }
 
-    fn remove_all(&self, force: bool) -> u64 {
-        self.0.catalog.remove_all(None, Force::from(force), self.0.clock.now())
+    fn remove_all(&self, _tenant: Option<&[u8]>, force: bool) -> Result<u64, ErrorCode> {
+        Ok(self.0.catalog.remove_all(None, Force::from(force), self.0.clock.now()))
     }
 }
 

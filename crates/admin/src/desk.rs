@@ -1,0 +1,29 @@
+//! What the handlers work with.
+
+use std::sync::Arc;
+
+use crate::pool::Pool;
+
+/// The parts of the master that the admin server asks, one trait a part. A part that a master has not answers with its
+/// default.
+#[derive(Clone)]
+pub struct Parts {
+    /// Keys, segments, numbers.
+    pub pool: Arc<dyn Pool>,
+}
+
+impl Parts {
+    /// Only the pool; every other part says that it is not there.
+    pub fn new(pool: Arc<dyn Pool>) -> Parts {
+        Parts { pool }
+    }
+}
+
+impl std::fmt::Debug for Parts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Parts")
+    }
+}
+
+/// State of every handler.
+pub(crate) type Desk = Arc<Parts>;

@@ -24,6 +24,7 @@ const PURE: &[&str] = &[
     "yb-wire",
     "yb-alloc",
     "yb-evict",
+    "yb-jobs",
     "yb-catalog",
     "yb-settings",
     "yb-sched",

@@ -15,6 +15,7 @@ use crate::segments::{SegmentTable, Segments};
 use crate::settings::{AllocationStrategy, BadSettings, CatalogSettings};
 use crate::shard::{NO_FRONT, Shard, ShardState};
 use crate::stats::{Counters, Stats};
+use crate::tenants::Tenants;
 use crate::upkeep::Chores;
 
 /// All that the master knows. Shared by every worker; each call locks what it touches.
@@ -31,6 +32,7 @@ pub struct Catalog {
     pub(crate) clients: Mutex<Clients>,
     pub(crate) chores: Mutex<Chores>,
     pub(crate) counters: Counters,
+    pub(crate) tenants: Tenants,
     pub(crate) placement: Box<dyn PlacementPolicy>,
     /// A put found no space, and evicting for it did not help.
     pub(crate) starved: AtomicBool,
@@ -79,6 +81,7 @@ impl Catalog {
             clients: Mutex::new(Clients::default()),
             chores: Mutex::new(Chores::default()),
             counters: Counters::default(),
+            tenants: if settings.multi_tenant { Tenants::multi(settings.tenants_max) } else { Tenants::single() },
             placement,
             starved: AtomicBool::new(false),
             next_id: AtomicU64::new(1),
@@ -89,6 +92,12 @@ impl Catalog {
     /// The settings it runs with.
     pub fn settings(&self) -> &CatalogSettings {
         &self.settings
+    }
+
+    /// The tenants, with their quotas.
+    pub fn tenants(&self) -> &Tenants {
+        self.tenants.set_capacity(self.segments.capacity().0);
+        &self.tenants
     }
 
     /// Counters and gauges now, read one after another, not at one moment. Locks every shard for an instant: for
@@ -146,6 +155,7 @@ impl Catalog {
         let hash = self.hash(entry.tenant, entry.key.as_slice());
         let entry = state.erase(slot, hash.word);
         state.publish_front(&self.fronts[hash.shard]);
+        self.tenants.close_object(entry.tenant, entry.memory_bytes());
         let table = self.segments.load();
         let freed = entry.replicas.as_slice().iter().map(|replica| {
             let giving = GivingUp { table: &table, entry: &entry, leave, now };
@@ -189,8 +199,11 @@ impl Catalog {
     /// whether the object is still there.
     pub(crate) fn drop_lost_replicas(&self, state: &mut ShardState, slot: u32, now: MonotonicTime) -> bool {
         let table = self.segments.load();
-        state.slab[slot].replicas.retain(|replica| table.live(replica.segment).is_some());
-        if !state.slab[slot].replicas.as_slice().is_empty() {
+        let entry = &mut state.slab[slot];
+        let before = entry.memory_bytes();
+        entry.replicas.retain(|replica| table.live(replica.segment).is_some());
+        self.tenants.refund(entry.tenant, before - entry.memory_bytes());
+        if !entry.replicas.as_slice().is_empty() {
             return true;
         }
         self.erase(state, slot, Leave::Readable, now, &mut Effects::default());

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::catalog::Catalog;
 use crate::entry::flag;
+use crate::key::Tenant;
 
 impl Catalog {
     /// Panics when the parts of the catalog contradict each other. Only for tests at rest: it locks one part after the
@@ -11,12 +12,15 @@ impl Catalog {
     pub fn assert_consistent(&self) {
         let (mut keys, mut unfinished, mut soft_pins) = (0, 0, 0);
         let mut owned: BTreeMap<(u32, u64), u64> = BTreeMap::new();
+        let mut charged: BTreeMap<Tenant, (u64, u64)> = BTreeMap::new();
         for (at, shard) in self.shards.iter().enumerate() {
             let state = shard.state.read();
             state.assert_consistent();
             for slot in state.slots() {
                 let entry = &state.slab[slot];
                 keys += 1;
+                let sums = charged.entry(entry.tenant).or_default();
+                *sums = (sums.0 + 1, sums.1 + entry.memory_bytes());
                 unfinished += u64::from(!entry.is_finished());
                 soft_pins += u64::from(entry.has(flag::SOFT_PIN));
                 for replica in entry.replicas.as_slice() {
@@ -31,6 +35,16 @@ impl Catalog {
         let stats = self.stats();
         assert_eq!((stats.keys, stats.unfinished, stats.soft_pins), (keys, unfinished, soft_pins));
         self.assert_space_is_owned(owned);
+        self.assert_charges(&charged);
+    }
+
+    /// Every account says what its tenant's objects use.
+    fn assert_charges(&self, charged: &BTreeMap<Tenant, (u64, u64)>) {
+        for number in 0..u16::MAX {
+            let Some(account) = self.tenants.account(Tenant(number)) else { return };
+            let expected = charged.get(&Tenant(number)).copied().unwrap_or_default();
+            assert_eq!((account.objects(), account.charged()), expected, "the ledger of tenant {number}");
+        }
     }
 
     /// Every extent in use has the owner that it names, and the other way round.

@@ -29,6 +29,15 @@ pub enum PutRefusal {
     /// The list of groups has another length than the list of keys.
     #[error("group_ids must name one group for each key")]
     GroupCount,
+    /// The tenant is not registered, or on its way out.
+    #[error("the tenant is not registered")]
+    TenantNotRegistered,
+    /// The tenant's quota is used up, and evicting its objects did not help. Retry later.
+    #[error("the quota of the tenant is used up")]
+    QuotaExceeded,
+    /// The object is larger than its tenant's quota; eviction cannot help.
+    #[error("the object is larger than the quota of its tenant")]
+    LargerThanQuota,
     /// The key is readable already.
     #[error("the key exists and is readable")]
     Exists,
@@ -56,6 +65,8 @@ impl PutRefusal {
         match self {
             PutRefusal::Exists => ErrorCode::OBJECT_ALREADY_EXISTS,
             PutRefusal::Busy => ErrorCode::REPLICA_IS_NOT_READY,
+            PutRefusal::TenantNotRegistered => ErrorCode::TENANT_NOT_REGISTERED,
+            PutRefusal::QuotaExceeded | PutRefusal::LargerThanQuota => ErrorCode::TENANT_QUOTA_EXCEEDED,
             PutRefusal::DfsUnavailable => ErrorCode::DFS_SERVICE_UNAVAILABLE,
             PutRefusal::NoSegment
             | PutRefusal::LargerThanAnySegment
@@ -67,7 +78,7 @@ impl PutRefusal {
 
     /// Whether the same call can succeed later.
     pub fn is_retryable(self) -> bool {
-        matches!(self, PutRefusal::Busy | PutRefusal::NoSegment | PutRefusal::NoSpace)
+        matches!(self, PutRefusal::Busy | PutRefusal::NoSegment | PutRefusal::NoSpace | PutRefusal::QuotaExceeded)
     }
 }
 

@@ -175,6 +175,11 @@ impl Entry {
         Generation(NonZeroU64::new(self.generation).unwrap_or(NonZeroU64::MIN))
     }
 
+    /// Bytes of all its memory replicas: what its tenant is charged.
+    pub fn memory_bytes(&self) -> u64 {
+        self.size.saturating_mul(self.replicas.as_slice().len() as u64)
+    }
+
     /// Reads a bit of every cache line that a lookup needs.
     pub fn touch(&self) -> u64 {
         u64::from(self.key.is_heap()) ^ u64::from(self.data_type) ^ self.lease.load(Ordering::Relaxed) ^ self.checksum

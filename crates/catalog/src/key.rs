@@ -14,6 +14,8 @@ pub struct Tenant(pub u16);
 impl Tenant {
     /// The tenant of every call while multi-tenancy is off.
     pub const DEFAULT: Tenant = Tenant(0);
+    /// A name that nobody registered: it has no objects, and its writes are refused.
+    pub const NOBODY: Tenant = Tenant(u16::MAX);
 }
 
 /// Longest key that needs no memory of its own.

@@ -39,6 +39,7 @@ mod shard;
 mod slab;
 mod stats;
 mod table;
+mod tenants;
 mod upkeep;
 mod view;
 
@@ -55,4 +56,5 @@ pub use remove::Force;
 pub use segment::{MountedSegment, Reach};
 pub use settings::{AllocationStrategy, BadSettings, CatalogSettings};
 pub use stats::Stats;
+pub use tenants::{PolicyRefusal, TenantQuota, TenantSums, Tenants, is_valid_tenant_name};
 pub use view::{ObjectView, ReplicaView};

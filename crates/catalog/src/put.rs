@@ -22,6 +22,7 @@ use crate::placement::{PlacementView, Random};
 use crate::reclaim::MakeRoom;
 use crate::segments::SegmentTable;
 use crate::shard::ShardState;
+use crate::tenants::{Charge, QuotaMiss};
 use crate::view::ObjectView;
 
 /// What is the same for every key of a `PutStart`.
@@ -85,6 +86,7 @@ impl Catalog {
                 Err(refusal) => Some(refusal),
                 Ok(_) if key.is_empty() => Some(PutRefusal::EmptyKey),
                 Ok(_) if size == 0 && !call.allow_empty => Some(PutRefusal::EmptyObject),
+                Ok(_) if self.tenants.is_closed(call.caller.tenant) => Some(PutRefusal::TenantNotRegistered),
                 Ok(_) => None,
             };
             match refusal {
@@ -165,7 +167,7 @@ impl Catalog {
     fn start_locked(&self, batch: &mut Batch<'_>, item: &Item<'_>, state: &mut ShardState) -> Result<u32, PutRefusal> {
         self.clear_the_way(batch, item, state)?;
         let slot = state.slab.reserve().ok_or(PutRefusal::CatalogFull)?;
-        match self.place(batch, item, slot) {
+        match self.charge_and_place(batch, item, slot) {
             Ok(replicas) => {
                 self.fill(batch, item, state, slot, &replicas);
                 Ok(slot)
@@ -211,6 +213,26 @@ impl Catalog {
         state.publish(slot, item.hash.word, batch.soft_pin.map(SoftPin::Pending));
         let wanted = usize::try_from(config.replica_num).unwrap_or(usize::MAX);
         self.counters.add(|c| &c.partial_allocations, u64::from(replicas.len() < wanted));
+    }
+
+    /// Takes space that the tenant may still use. It is charged for what it asks for, and in the end for what it got.
+    fn charge_and_place(&self, batch: &mut Batch<'_>, item: &Item<'_>, slot: u32) -> Result<Placed, PutRefusal> {
+        if !self.tenants.is_multi() {
+            return self.place(batch, item, slot);
+        }
+        let tenant = batch.call.caller.tenant;
+        let bytes = item.size.saturating_mul(batch.call.config.replica_num);
+        self.tenants().open_object(tenant, Charge { bytes, replaces: 0 })?;
+        match self.place(batch, item, slot) {
+            Ok(placed) => {
+                self.tenants.refund(tenant, bytes - item.size * placed.len() as u64);
+                Ok(placed)
+            }
+            Err(refusal) => {
+                self.tenants.close_object(tenant, bytes);
+                Err(refusal)
+            }
+        }
     }
 
     /// Takes space for as many of the replicas as there is room for, at least one.
@@ -383,6 +405,16 @@ impl Catalog {
 /// Whether the selector covers memory replicas, the only kind there is so far.
 fn selects_memory(which: ReplicaType) -> bool {
     which == ReplicaType::ALL || which == ReplicaType::MEMORY
+}
+
+impl From<QuotaMiss> for PutRefusal {
+    fn from(miss: QuotaMiss) -> Self {
+        match miss {
+            QuotaMiss::Closed => PutRefusal::TenantNotRegistered,
+            QuotaMiss::Deficit(_) => PutRefusal::QuotaExceeded,
+            QuotaMiss::LargerThanQuota => PutRefusal::LargerThanQuota,
+        }
+    }
 }
 
 fn why_nowhere(view: &PlacementView, size: ByteLen) -> PutRefusal {

@@ -44,6 +44,13 @@ pub struct CatalogSettings {
     pub alignment: Alignment,
     /// How many objects a put that finds no space may look at to make room at once. 0 leaves it to the janitor.
     pub inline_eviction_budget: u32,
+    /// `enable_multi_tenants`: keys and quotas of tenants are told apart.
+    pub multi_tenant: bool,
+    /// Most tenants at a time, the default one not counted.
+    pub tenants_max: u16,
+    /// `tenant_eviction_high_watermark_ratio`: share of its quota above which a tenant's objects are evicted in the
+    /// background; 0 never.
+    pub tenant_high_watermark: f64,
     /// Seed of the key hash; random for each process.
     pub hash_seed: u64,
 }
@@ -64,6 +71,9 @@ impl Default for CatalogSettings {
             allocation_strategy: AllocationStrategy::Random,
             alignment: Alignment::CACHE_LINE,
             inline_eviction_budget: 4096,
+            multi_tenant: false,
+            tenants_max: 4096,
+            tenant_high_watermark: 0.90,
             hash_seed: 0,
         }
     }

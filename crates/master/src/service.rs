@@ -7,7 +7,7 @@ use yb_catalog::{Caller, Effects, Tenant};
 use yb_env::Rng;
 use yb_pack::{Form, Scratch};
 use yb_rpc::{Outcome, Reply, Request};
-use yb_types::{ClientId, MonotonicTime};
+use yb_types::{ClientId, ErrorCode, MonotonicTime};
 use yb_wire::{Call, ReplyWriter, Rpc, Service, WireProfile, call};
 
 use crate::handlers;
@@ -35,8 +35,12 @@ impl yb_rpc::Service for MasterService {
     fn foresee(&self, _worker: &mut WorkerState, requests: &[Request<'_>]) {
         let Some(first) = requests.first() else { return };
         let profile = self.shared.profile(first.tag.0);
-        let keys = requests.iter().filter_map(|request| key_of(&profile, request, self.shared.message_limits));
-        self.shared.catalog.foresee(Tenant::DEFAULT, keys);
+        let mut asked = requests.iter().filter_map(|request| key_of(&profile, request, self.shared.message_limits));
+        let Some((key, name)) = asked.next() else { return };
+        let Ok(tenant) = self.shared.catalog.tenants().reader(name) else { return };
+        // Neighbours that ask for another tenant are left to meet main memory by themselves.
+        let others = asked.filter(|(_, other)| *other == name).map(|(key, _)| key);
+        self.shared.catalog.foresee(tenant, std::iter::once(key).chain(others));
     }
 
     fn call(&self, worker: &mut WorkerState, request: Request<'_>, reply: Reply<'_>) -> Outcome {
@@ -49,12 +53,21 @@ impl yb_rpc::Service for MasterService {
     }
 }
 
-/// The key that a call on a single key asks for.
-fn key_of<'r>(profile: &WireProfile, request: &Request<'r>, limits: yb_pack::Limits) -> Option<&'r [u8]> {
+/// The key that a call on a single key asks for, and its tenant.
+fn key_of<'r>(profile: &WireProfile, request: &Request<'r>, limits: yb_pack::Limits) -> Option<(&'r [u8], &'r [u8])> {
     match profile.lookup(Service::Master, request.function)? {
-        Rpc::ExistKey => Some(profile.decode_args::<call::ExistKey>(request.body, limits).ok()?.key),
-        Rpc::GetReplicaList => Some(profile.decode_args::<call::GetReplicaList>(request.body, limits).ok()?.key),
-        Rpc::PutEnd => Some(profile.decode_args::<call::PutEnd>(request.body, limits).ok()?.object_meta.key),
+        Rpc::ExistKey => {
+            let args = profile.decode_args::<call::ExistKey>(request.body, limits).ok()?;
+            Some((args.key, args.tenant_id))
+        }
+        Rpc::GetReplicaList => {
+            let args = profile.decode_args::<call::GetReplicaList>(request.body, limits).ok()?;
+            Some((args.key, args.tenant_id))
+        }
+        Rpc::PutEnd => {
+            let args = profile.decode_args::<call::PutEnd>(request.body, limits).ok()?;
+            Some((args.object_meta.key, args.tenant_id))
+        }
         _ => None,
     }
 }
@@ -73,9 +86,26 @@ impl<'r> Context<'_, 'r> {
         self.request.now
     }
 
-    /// The caller of a catalog function; every tenant is the default one while multi-tenancy is off.
-    pub(crate) fn caller(&self, client: ClientId) -> Caller {
-        Caller { tenant: Tenant::DEFAULT, client, now: self.request.now }
+    /// The tenant of a call that reads or removes; always the default one while multi-tenancy is off.
+    ///
+    /// # Errors
+    /// `INVALID_PARAMS` for a name that cannot be a tenant's.
+    pub(crate) fn tenant(&self, name: &[u8]) -> Result<Tenant, ErrorCode> {
+        self.shared.catalog.tenants().reader(name)
+    }
+
+    /// The caller of a catalog function that ends, revokes or changes what is there.
+    ///
+    /// # Errors
+    /// `INVALID_PARAMS` for a name that cannot be a tenant's.
+    pub(crate) fn caller(&self, client: ClientId, tenant: &[u8]) -> Result<Caller, ErrorCode> {
+        Ok(Caller { tenant: self.tenant(tenant)?, client, now: self.request.now })
+    }
+
+    /// The caller of a catalog function that writes something new. A tenant that is not registered, or cannot be one,
+    /// is refused there, after the checks that come first.
+    pub(crate) fn writer(&self, client: ClientId, tenant: &[u8]) -> Caller {
+        Caller { tenant: self.shared.catalog.tenants().writer(tenant), client, now: self.request.now }
     }
 
     /// The arguments; `None`: answer that they do not decode.

@@ -53,6 +53,7 @@ pub struct Pool {
     pub effects: Effects,
     pub config: ReplicateConfig,
     pub allow_empty: bool,
+    pub tenant: Tenant,
     random: u64,
 }
 
@@ -64,6 +65,7 @@ impl Pool {
             effects: Effects::default(),
             config: ReplicateConfig::default(),
             allow_empty: false,
+            tenant: T,
             random: 1,
         }
     }
@@ -91,7 +93,7 @@ impl Pool {
     }
 
     pub fn caller(&self, writer: u64) -> Caller {
-        Caller { tenant: T, client: client(writer), now: self.now }
+        Caller { tenant: self.tenant, client: client(writer), now: self.now }
     }
 
     pub fn start_many(&mut self, writer: u64, items: &[(&str, u64)]) -> Vec<Result<Found, PutRefusal>> {
@@ -144,25 +146,25 @@ impl Pool {
 
     pub fn get(&self, key: &str) -> Result<Found, ErrorCode> {
         let mut answer = None;
-        self.catalog.get_replicas(T, [key], self.now, |_, found| answer = Some(found.map(Found::from)));
+        self.catalog.get_replicas(self.tenant, [key], self.now, |_, found| answer = Some(found.map(Found::from)));
         answer.unwrap()
     }
 
     pub fn peek(&self, key: &str) -> Result<Found, ErrorCode> {
         let mut answer = None;
-        self.catalog.peek(T, [key], |_, found| answer = Some(found.map(Found::from)));
+        self.catalog.peek(self.tenant, [key], |_, found| answer = Some(found.map(Found::from)));
         answer.unwrap()
     }
 
     pub fn exists(&self, key: &str, probe: Probe) -> bool {
         let mut answer = None;
-        self.catalog.exist(T, [key], probe, self.now, |_, found| answer = Some(found));
+        self.catalog.exist(self.tenant, [key], probe, self.now, |_, found| answer = Some(found));
         answer.unwrap()
     }
 
     pub fn remove(&self, key: &str, force: Force) -> Result<(), ErrorCode> {
         let mut answer = None;
-        self.catalog.remove(T, [key], force, self.now, |_, result| answer = Some(result));
+        self.catalog.remove(self.tenant, [key], force, self.now, |_, result| answer = Some(result));
         answer.unwrap()
     }
 

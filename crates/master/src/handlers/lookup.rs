@@ -4,9 +4,10 @@ use yb_catalog::{KeyPattern, ObjectView, Probe, ReplicaView, Tenant};
 use yb_pack::{List, PackMap};
 use yb_rpc::{Outcome, Reply};
 use yb_types::{BufferDescriptor, DEFAULT_TENANT, ErrorCode, MemoryDescriptor, ReplicaDescriptor, ReplicaKind};
-use yb_wire::messages::{ErrorOr, LeaseMode};
+use yb_wire::messages::{ErrorOr, KeyArgs, LeaseMode};
 use yb_wire::{BufferRef, ReplicaRef, ReplyWriter, Rpc, call};
 
+use super::put::refuse_each;
 use crate::metrics::Tally;
 use crate::service::{Context, encode_body, written};
 
@@ -48,7 +49,12 @@ struct Found {
 }
 
 impl Found {
-    fn write(&mut self, writer: &mut ReplyWriter<'_>, answer: Result<ObjectView<'_>, ErrorCode>, lookup: &LookupForm) {
+    fn write(
+        &mut self,
+        writer: &mut ReplyWriter<'_>,
+        answer: Result<ObjectView<'_>, ErrorCode>,
+        lookup: &LookupForm<'_>,
+    ) {
         match answer {
             Ok(view) => {
                 self.keys += 1;
@@ -64,19 +70,28 @@ impl Found {
 }
 
 /// What every answer of a lookup says beside the replicas.
-struct LookupForm {
+struct LookupForm<'a> {
     ttl_ms: u64,
-    tenant: Option<&'static [u8]>,
+    tenant: Option<&'a [u8]>,
 }
 
-impl LookupForm {
-    fn leased(context: &Context<'_, '_>) -> LookupForm {
-        LookupForm { ttl_ms: context.shared.lease_ttl_ms, tenant: Some(DEFAULT_TENANT.as_bytes()) }
+impl<'a> LookupForm<'a> {
+    /// The answer names the tenant that was meant: the default one for none, and for all while there is only one.
+    fn leased(context: &Context<'_, '_>, name: &'a [u8]) -> LookupForm<'a> {
+        let is_default = name.is_empty() || !context.shared.catalog.tenants().is_multi();
+        let tenant = if is_default { DEFAULT_TENANT.as_bytes() } else { name };
+        LookupForm { ttl_ms: context.shared.lease_ttl_ms, tenant: Some(tenant) }
     }
 
-    fn for_admin(context: &Context<'_, '_>) -> LookupForm {
-        LookupForm { tenant: None, ..LookupForm::leased(context) }
+    fn for_admin(context: &Context<'_, '_>) -> LookupForm<'a> {
+        LookupForm { ttl_ms: context.shared.lease_ttl_ms, tenant: None }
     }
+}
+
+/// Answers a lookup of one key with a code.
+fn refuse(context: &mut Context<'_, '_>, code: ErrorCode, reply: Reply<'_>) -> Outcome {
+    context.count((1, 1));
+    written(context.rpc, context.profile, 0, &mut context.worker.scratch, reply, |writer| writer.err(code))
 }
 
 fn count_found(context: &Context<'_, '_>, found: &Found) {
@@ -87,10 +102,14 @@ fn count_found(context: &Context<'_, '_>, found: &Found) {
 
 pub(crate) fn get_replica_list(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
     let Some(args) = context.args::<call::GetReplicaList>() else { return reply.bad_arguments() };
-    let (mut found, form, now) = (Found::default(), LookupForm::leased(context), context.now());
+    let tenant = match context.tenant(args.tenant_id) {
+        Ok(tenant) => tenant,
+        Err(code) => return refuse(context, code, reply),
+    };
+    let (mut found, form, now) = (Found::default(), LookupForm::leased(context, args.tenant_id), context.now());
     let catalog = &context.shared.catalog;
     let outcome = written(context.rpc, context.profile, 0, &mut context.worker.scratch, reply, |writer| {
-        catalog.get_replicas(Tenant::DEFAULT, [args.key], now, |_, answer| found.write(writer, answer, &form));
+        catalog.get_replicas(tenant, [args.key], now, |_, answer| found.write(writer, answer, &form));
     });
     count_found(context, &found);
     outcome
@@ -98,11 +117,16 @@ pub(crate) fn get_replica_list(context: &mut Context<'_, '_>, reply: Reply<'_>) 
 
 pub(crate) fn batch_get_replica_list(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
     let Some(args) = context.args::<call::BatchGetReplicaList>() else { return reply.bad_arguments() };
-    let (mut found, form, now) = (Found::default(), LookupForm::leased(context), context.now());
-    let (catalog, count) = (&context.shared.catalog, args.keys.len());
+    let count = args.keys.len();
+    let tenant = match context.tenant(args.tenant_id) {
+        Ok(tenant) => tenant,
+        Err(code) => return refuse_each(context, count, code, reply),
+    };
+    let (mut found, form, now) = (Found::default(), LookupForm::leased(context, args.tenant_id), context.now());
+    let catalog = &context.shared.catalog;
     let outcome = written(context.rpc, context.profile, count, &mut context.worker.scratch, reply, |writer| {
         writer.list(count);
-        catalog.get_replicas(Tenant::DEFAULT, args.keys.iter(), now, |_, answer| found.write(writer, answer, &form));
+        catalog.get_replicas(tenant, args.keys.iter(), now, |_, answer| found.write(writer, answer, &form));
     });
     count_found(context, &found);
     outcome
@@ -110,10 +134,14 @@ pub(crate) fn batch_get_replica_list(context: &mut Context<'_, '_>, reply: Reply
 
 pub(crate) fn get_replica_list_for_admin(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
     let Some(args) = context.args::<call::GetReplicaListForAdmin>() else { return reply.bad_arguments() };
+    let tenant = match context.tenant(args.tenant_id) {
+        Ok(tenant) => tenant,
+        Err(code) => return refuse(context, code, reply),
+    };
     let (mut found, form) = (Found::default(), LookupForm::for_admin(context));
     let catalog = &context.shared.catalog;
     let outcome = written(context.rpc, context.profile, 0, &mut context.worker.scratch, reply, |writer| {
-        catalog.peek(Tenant::DEFAULT, [args.key], |_, answer| found.write(writer, answer, &form));
+        catalog.peek(tenant, [args.key], |_, answer| found.write(writer, answer, &form));
     });
     context.count((1, found.missed));
     outcome
@@ -121,11 +149,16 @@ pub(crate) fn get_replica_list_for_admin(context: &mut Context<'_, '_>, reply: R
 
 pub(crate) fn batch_get_replica_list_for_admin(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
     let Some(args) = context.args::<call::BatchGetReplicaListForAdmin>() else { return reply.bad_arguments() };
+    let count = args.keys.len();
+    let tenant = match context.tenant(args.tenant_id) {
+        Ok(tenant) => tenant,
+        Err(code) => return refuse_each(context, count, code, reply),
+    };
     let (mut found, form) = (Found::default(), LookupForm::for_admin(context));
-    let (catalog, count) = (&context.shared.catalog, args.keys.len());
+    let catalog = &context.shared.catalog;
     let outcome = written(context.rpc, context.profile, count, &mut context.worker.scratch, reply, |writer| {
         writer.list(count);
-        catalog.peek(Tenant::DEFAULT, args.keys.iter(), |_, answer| found.write(writer, answer, &form));
+        catalog.peek(tenant, args.keys.iter(), |_, answer| found.write(writer, answer, &form));
     });
     context.count((count as u64, found.missed));
     outcome
@@ -133,18 +166,22 @@ pub(crate) fn batch_get_replica_list_for_admin(context: &mut Context<'_, '_>, re
 
 pub(crate) fn exist_key(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
     let Some(args) = context.args::<call::ExistKey>() else { return reply.bad_arguments() };
-    exist_one(context, args.key, Probe::Lease, reply)
+    exist_one(context, &args, Probe::Lease, reply)
 }
 
 pub(crate) fn probe_key(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
     let Some(args) = context.args::<call::ProbeKey>() else { return reply.bad_arguments() };
-    exist_one(context, args.key, Probe::Only, reply)
+    exist_one(context, &args, Probe::Only, reply)
 }
 
-fn exist_one(context: &mut Context<'_, '_>, key: &[u8], probe: Probe, reply: Reply<'_>) -> Outcome {
+fn exist_one(context: &mut Context<'_, '_>, args: &KeyArgs<'_>, probe: Probe, reply: Reply<'_>) -> Outcome {
+    let tenant = match context.tenant(args.tenant_id) {
+        Ok(tenant) => tenant,
+        Err(code) => return refuse(context, code, reply),
+    };
     let (catalog, now) = (&context.shared.catalog, context.now());
     let outcome = written(context.rpc, context.profile, 0, &mut context.worker.scratch, reply, |writer| {
-        catalog.exist(Tenant::DEFAULT, [key], probe, now, |_, exists| write_bool(writer, exists));
+        catalog.exist(tenant, [args.key], probe, now, |_, exists| write_bool(writer, exists));
     });
     context.count((1, 0));
     outcome
@@ -157,14 +194,23 @@ fn write_bool(writer: &mut ReplyWriter<'_>, value: bool) {
 
 pub(crate) fn batch_exist_key(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
     let Some(args) = context.args::<call::BatchExistKey>() else { return reply.bad_arguments() };
-    exist_many(context, &args.keys, Probe::Lease, reply)
+    match context.tenant(args.tenant_id) {
+        Ok(tenant) => exist_many(context, tenant, &args.keys, Probe::Lease, reply),
+        Err(code) => refuse_each(context, args.keys.len(), code, reply),
+    }
 }
 
-fn exist_many(context: &mut Context<'_, '_>, keys: &List<'_, &[u8]>, probe: Probe, reply: Reply<'_>) -> Outcome {
+fn exist_many(
+    context: &mut Context<'_, '_>,
+    tenant: Tenant,
+    keys: &List<'_, &[u8]>,
+    probe: Probe,
+    reply: Reply<'_>,
+) -> Outcome {
     let (catalog, now, count) = (&context.shared.catalog, context.now(), keys.len());
     let outcome = written(context.rpc, context.profile, count, &mut context.worker.scratch, reply, |writer| {
         writer.list(count);
-        catalog.exist(Tenant::DEFAULT, keys.iter(), probe, now, |_, exists| write_bool(writer, exists));
+        catalog.exist(tenant, keys.iter(), probe, now, |_, exists| write_bool(writer, exists));
     });
     context.count((count as u64, 0));
     outcome
@@ -174,8 +220,12 @@ fn exist_many(context: &mut Context<'_, '_>, keys: &List<'_, &[u8]>, probe: Prob
 /// whole gets read leases.
 pub(crate) fn batch_probe_key(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
     let Some(args) = context.args::<call::BatchProbeKey>() else { return reply.bad_arguments() };
+    let tenant = match context.tenant(args.tenant_id) {
+        Ok(tenant) => tenant,
+        Err(code) => return refuse_each(context, args.keys.len(), code, reply),
+    };
     if args.policy.mode() == LeaseMode::NONE {
-        return exist_many(context, &args.keys, Probe::Only, reply);
+        return exist_many(context, tenant, &args.keys, Probe::Only, reply);
     }
     let count = args.keys.len();
     let group = usize::try_from(args.policy.candidate_size).unwrap_or(0);
@@ -183,10 +233,10 @@ pub(crate) fn batch_probe_key(context: &mut Context<'_, '_>, reply: Reply<'_>) -
     let (catalog, now) = (&context.shared.catalog, context.now());
     let mut exists = vec![false; count];
     if valid {
-        catalog.exist(Tenant::DEFAULT, args.keys.iter(), Probe::Only, now, |at, yes| exists[at] = yes);
+        catalog.exist(tenant, args.keys.iter(), Probe::Only, now, |at, yes| exists[at] = yes);
         if let Some(last) = exists.chunks(group).rposition(|group| group.iter().all(|yes| *yes)) {
             let hit = args.keys.iter().skip(last * group).take(group);
-            catalog.exist(Tenant::DEFAULT, hit, Probe::Lease, now, |at, yes| exists[last * group + at] = yes);
+            catalog.exist(tenant, hit, Probe::Lease, now, |at, yes| exists[last * group + at] = yes);
         }
     }
     let outcome = written(Rpc::BatchProbeKey, context.profile, count, &mut context.worker.scratch, reply, |writer| {
@@ -203,9 +253,10 @@ pub(crate) fn batch_probe_key(context: &mut Context<'_, '_>, reply: Reply<'_>) -
 pub(crate) fn get_replica_list_by_regex(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
     let Some(args) = context.args::<call::GetReplicaListByRegex>() else { return reply.bad_arguments() };
     let (pattern, shared, profile) = (args.regex.to_vec(), context.shared.clone(), context.profile);
+    let tenant = context.tenant(args.tenant_id);
     let (deferred, outcome) = reply.defer();
     let queued = context.shared.slow.submit(move || {
-        let matched = matching(&shared.catalog, &pattern, shared.clock.now());
+        let matched = tenant.and_then(|tenant| matching(&shared.catalog, tenant, &pattern, shared.clock.now()));
         let borrowed: ErrorOr<PackMap<&[u8], Vec<ReplicaDescriptor>>> = match &matched {
             Ok(all) => Ok(PackMap(all.iter().map(|(key, replicas)| (key.as_slice(), replicas.clone())).collect())),
             Err(code) => Err(*code),
@@ -226,10 +277,15 @@ pub(crate) fn get_replica_list_by_regex(context: &mut Context<'_, '_>, reply: Re
 
 type Matches = Vec<(Vec<u8>, Vec<ReplicaDescriptor>)>;
 
-fn matching(catalog: &yb_catalog::Catalog, pattern: &[u8], now: yb_types::MonotonicTime) -> Result<Matches, ErrorCode> {
+fn matching(
+    catalog: &yb_catalog::Catalog,
+    tenant: Tenant,
+    pattern: &[u8],
+    now: yb_types::MonotonicTime,
+) -> Result<Matches, ErrorCode> {
     let pattern = KeyPattern::new(std::str::from_utf8(pattern).map_err(|_| ErrorCode::INVALID_PARAMS)?)?;
     let mut found = Vec::new();
-    catalog.get_replicas_by_regex(Tenant::DEFAULT, &pattern, now, |view| {
+    catalog.get_replicas_by_regex(tenant, &pattern, now, |view| {
         found.push((view.key().to_vec(), view.replicas().map(descriptor).collect()));
     });
     Ok(found)

@@ -1,6 +1,6 @@
 //! Put: reserve, publish, revoke.
 
-use yb_catalog::{Catalog, ObjectView, PutCall, PutRefusal};
+use yb_catalog::{Caller, Catalog, ObjectView, PutCall, PutRefusal};
 use yb_rpc::{Outcome, Reply};
 use yb_types::{ErrorCode, ReplicateConfig};
 use yb_wire::messages::ErrorOr;
@@ -12,33 +12,31 @@ use crate::service::{Context, written};
 pub(crate) fn put_start(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
     let Some(args) = context.args::<call::PutStart>() else { return reply.bad_arguments() };
     let items = [(args.key, args.slice_length)];
-    reserve(context, args.client_id, &args.config, items.into_iter(), false, reply)
+    let caller = context.writer(args.client_id, args.tenant_id);
+    reserve(context, caller, &args.config, items.into_iter(), false, reply)
 }
 
 pub(crate) fn batch_put_start(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
     let Some(args) = context.args::<call::BatchPutStart>() else { return reply.bad_arguments() };
     let count = args.keys.len();
     if args.slice_lengths.len() != count {
-        context.count((count as u64, count as u64));
-        return written(context.rpc, context.profile, count, &mut context.worker.scratch, reply, |writer| {
-            writer.list(count);
-            (0..count).for_each(|_| writer.err(ErrorCode::INVALID_PARAMS));
-        });
+        return refuse_each(context, count, ErrorCode::INVALID_PARAMS, reply);
     }
     let items = args.keys.iter().zip(args.slice_lengths.iter());
-    reserve(context, args.client_id, &args.config, items, true, reply)
+    let caller = context.writer(args.client_id, args.tenant_id);
+    reserve(context, caller, &args.config, items, true, reply)
 }
 
 fn reserve<'k>(
     context: &mut Context<'_, '_>,
-    client: yb_types::ClientId,
+    caller: Caller,
     config: &ReplicateConfig,
     items: impl ExactSizeIterator<Item = (&'k [u8], u64)>,
     batch: bool,
     reply: Reply<'_>,
 ) -> Outcome {
     let count = items.len();
-    let call = PutCall { caller: context.caller(client), config, allow_empty: true };
+    let call = PutCall { caller, config, allow_empty: true };
     let (shared, worker) = (context.shared, &mut *context.worker);
     let (mut failed, mut starved) = (0, false);
     let mut write = |writer: &mut ReplyWriter<'_>, answer: Result<ObjectView<'_>, PutRefusal>| match answer {
@@ -74,7 +72,7 @@ pub(crate) fn put_end(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcom
     context.typed::<call::PutEnd>(reply, |context, args| {
         let meta = args.object_meta;
         let mut result = Err(ErrorCode::INTERNAL_ERROR);
-        let caller = context.caller(args.client_id);
+        let caller = context.caller(args.client_id, args.tenant_id)?;
         let items = [(meta.key, meta.object_checksum)];
         context.shared.catalog.put_end(&caller, args.replica_type, items, |_, answer| result = answer);
         result
@@ -83,7 +81,11 @@ pub(crate) fn put_end(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcom
 
 pub(crate) fn batch_put_end(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
     let Some(args) = context.args::<call::BatchPutEnd>() else { return reply.bad_arguments() };
-    let (caller, count) = (context.caller(args.client_id), args.object_metas.len());
+    let count = args.object_metas.len();
+    let caller = match context.caller(args.client_id, args.tenant_id) {
+        Ok(caller) => caller,
+        Err(code) => return refuse_each(context, count, code, reply),
+    };
     let items = args.object_metas.iter().map(|meta| (meta.key, meta.object_checksum));
     each(context, count, reply, |catalog, sink| {
         catalog.put_end(&caller, args.replica_type, items, |_, answer| sink(answer));
@@ -93,7 +95,7 @@ pub(crate) fn batch_put_end(context: &mut Context<'_, '_>, reply: Reply<'_>) -> 
 pub(crate) fn put_revoke(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
     let outcome = context.typed::<call::PutRevoke>(reply, |context, args| {
         let mut result = Err(ErrorCode::INTERNAL_ERROR);
-        let caller = context.caller(args.client_id);
+        let caller = context.caller(args.client_id, args.tenant_id)?;
         let effects = &mut context.worker.effects;
         context.shared.catalog.put_revoke(&caller, args.replica_type, [args.key], effects, |_, answer| result = answer);
         result
@@ -104,7 +106,11 @@ pub(crate) fn put_revoke(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Out
 
 pub(crate) fn batch_put_revoke(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
     let Some(args) = context.args::<call::BatchPutRevoke>() else { return reply.bad_arguments() };
-    let (caller, count) = (context.caller(args.client_id), args.keys.len());
+    let count = args.keys.len();
+    let caller = match context.caller(args.client_id, args.tenant_id) {
+        Ok(caller) => caller,
+        Err(code) => return refuse_each(context, count, code, reply),
+    };
     let mut effects = std::mem::take(&mut context.worker.effects);
     let outcome = each(context, count, reply, |catalog, sink| {
         catalog.put_revoke(&caller, args.replica_type, args.keys.iter(), &mut effects, |_, answer| sink(answer));
@@ -116,9 +122,22 @@ pub(crate) fn batch_put_revoke(context: &mut Context<'_, '_>, reply: Reply<'_>) 
 
 pub(crate) fn batch_put_revoke_quiet(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
     let Some(args) = context.args::<call::BatchPutRevokeQuiet>() else { return reply.bad_arguments() };
-    let (caller, count) = (context.caller(args.client_id), args.keys.len());
+    let count = args.keys.len();
+    let caller = match context.caller(args.client_id, args.tenant_id) {
+        Ok(caller) => caller,
+        Err(code) => return refuse_each(context, count, code, reply),
+    };
     each(context, count, reply, |catalog, sink| {
         catalog.put_revoke_quiet(&caller, args.replica_type, args.keys.iter(), |_, answer| sink(answer));
+    })
+}
+
+/// Answers every element of a batch with the same code.
+pub(super) fn refuse_each(context: &mut Context<'_, '_>, count: usize, code: ErrorCode, reply: Reply<'_>) -> Outcome {
+    context.count((count as u64, count as u64));
+    written(context.rpc, context.profile, count, &mut context.worker.scratch, reply, |writer| {
+        writer.list(count);
+        (0..count).for_each(|_| writer.err(code));
     })
 }
 

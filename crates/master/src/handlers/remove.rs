@@ -6,15 +6,15 @@ use yb_types::ErrorCode;
 use yb_wire::messages::ErrorOr;
 use yb_wire::{Rpc, call};
 
-use super::put::each;
+use super::put::{each, refuse_each};
 use crate::metrics::Tally;
 use crate::service::{Context, encode_body};
 
 pub(crate) fn remove(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
     context.typed::<call::Remove>(reply, |context, args| {
         let mut result = Err(ErrorCode::INTERNAL_ERROR);
-        let (force, now) = (args.force.into(), context.now());
-        context.shared.catalog.remove(Tenant::DEFAULT, [args.key], force, now, |_, answer| result = answer);
+        let (tenant, force, now) = (context.tenant(args.tenant_id)?, args.force.into(), context.now());
+        context.shared.catalog.remove(tenant, [args.key], force, now, |_, answer| result = answer);
         result
     })
 }
@@ -22,21 +22,25 @@ pub(crate) fn remove(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome
 pub(crate) fn batch_remove(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
     let Some(args) = context.args::<call::BatchRemove>() else { return reply.bad_arguments() };
     let (count, now) = (args.keys.len(), context.now());
+    let tenant = match context.tenant(args.tenant_id) {
+        Ok(tenant) => tenant,
+        Err(code) => return refuse_each(context, count, code, reply),
+    };
     each(context, count, reply, |catalog, sink| {
-        catalog.remove(Tenant::DEFAULT, args.keys.iter(), args.force.into(), now, |_, answer| sink(answer));
+        catalog.remove(tenant, args.keys.iter(), args.force.into(), now, |_, answer| sink(answer));
     })
 }
 
 pub(crate) fn remove_by_regex(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
     let Some(args) = context.args::<call::RemoveByRegex>() else { return reply.bad_arguments() };
-    let (pattern, force) = (args.key.to_vec(), Force::from(args.force));
+    let (pattern, tenant, force) = (args.key.to_vec(), context.tenant(args.tenant_id), Force::from(args.force));
     let (shared, profile) = (context.shared.clone(), context.profile);
     let (deferred, outcome) = reply.defer();
     let queued = context.shared.slow.submit(move || {
         let compiled = std::str::from_utf8(&pattern).map_err(|_| ErrorCode::INVALID_PARAMS).and_then(KeyPattern::new);
-        let removed: ErrorOr<i64> = compiled.map(|pattern| {
-            let now = shared.clock.now();
-            i64::try_from(shared.catalog.remove_by_regex(Tenant::DEFAULT, &pattern, force, now)).unwrap_or(i64::MAX)
+        let removed: ErrorOr<i64> = tenant.and_then(|tenant| {
+            let (pattern, now) = (compiled?, shared.clock.now());
+            Ok(i64::try_from(shared.catalog.remove_by_regex(tenant, &pattern, force, now)).unwrap_or(i64::MAX))
         });
         let (items, failed) = removed.tally();
         shared.metrics.call(shared.metrics.shared_lane(), Rpc::RemoveByRegex, items, failed);
@@ -55,11 +59,12 @@ pub(crate) fn remove_by_regex(context: &mut Context<'_, '_>, reply: Reply<'_>) -
 pub(crate) fn remove_all(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
     let Some(args) = context.args::<call::RemoveAll>() else { return reply.bad_arguments() };
     let force = Force::from(args.force);
+    let whose = whose(context, args.tenant_id);
     let (shared, profile) = (context.shared.clone(), context.profile);
     let (deferred, outcome) = reply.defer();
     let queued = context.shared.slow.submit(move || {
-        let removed = shared.catalog.remove_all(None, force, shared.clock.now());
-        let removed = i64::try_from(removed).unwrap_or(i64::MAX);
+        let remove = |tenant| shared.catalog.remove_all(tenant, force, shared.clock.now());
+        let removed = i64::try_from(whose.map_or(0, remove)).unwrap_or(i64::MAX);
         shared.metrics.call(shared.metrics.shared_lane(), Rpc::RemoveAll, 1, 0);
         deferred.send(|out| {
             if let Err(error) = encode_body::<call::RemoveAll>(profile, &removed, out) {
@@ -71,4 +76,13 @@ pub(crate) fn remove_all(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Out
         tracing::warn!("a removal of everything was refused: too many wait");
     }
     outcome
+}
+
+/// Whose objects a removal of everything means: `Some(None)` for everybody's, `None` for a name that cannot be a
+/// tenant's, where the peer answers that nothing was removed.
+fn whose(context: &Context<'_, '_>, name: &[u8]) -> Option<Option<Tenant>> {
+    if name.is_empty() || !context.shared.catalog.tenants().is_multi() {
+        return Some(None);
+    }
+    context.tenant(name).ok().map(Some)
 }

@@ -10,7 +10,7 @@ use yb_types::MonotonicTime;
 use crate::arena::{Arena, List, NIL, mix};
 use crate::density::{BINS, CELLS, Density, Kind, class, not_tail};
 use crate::ghosts::Ghosts;
-use crate::policy::{Batch, Key, Policy, Victims};
+use crate::policy::{Key, Newcomer, Policy, Seen, Slot, Verdict, Victims};
 
 /// A key that is used so often is a shared prompt: what follows it is a conversation of its own.
 const HUB_USES: u8 = 64;
@@ -27,22 +27,20 @@ const NO_QUEUE: u8 = HELD + 1;
 /// Sizes of a [`Chain`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChainSettings {
-    /// Keys that the pool holds when it is full, roughly: what is learned fades with it.
-    pub capacity: usize,
-    /// Evicted keys that are remembered, 5.3 bytes each.
-    pub ghosts: usize,
+    /// Evicted keys that are remembered for each resident one, 5.3 bytes each.
+    pub ghosts_per_key: usize,
 }
 
-impl ChainSettings {
-    /// Eight ghosts for each key.
-    pub fn for_capacity(capacity: usize) -> Self {
-        ChainSettings { capacity, ghosts: capacity.saturating_mul(8) }
+impl Default for ChainSettings {
+    fn default() -> Self {
+        ChainSettings { ghosts_per_key: 2 }
     }
 }
 
-/// What is kept of a key: 16 bytes, 32 with key and neighbours.
-#[derive(Clone, Copy, Debug)]
+/// What is kept of a key: 16 bytes, 28 with tag and neighbours.
+#[derive(Clone, Copy, Debug, Default)]
 struct Facts {
+    /// Number of the place of the key before it; [`NIL`] for none.
     parent: u32,
     children: u32,
     /// Tick of the last access.
@@ -51,15 +49,15 @@ struct Facts {
     uses: u8,
     /// Bin of the queue that it stands in.
     bin: u8,
-    /// Removed, and only there because it has children.
-    gone: bool,
+    /// Tells whether the parent's place is still the parent's, see [`Arena::check`].
+    parent_check: u8,
 }
 
 /// The neighbour before a key in a lookup, kept until the key is put: a put names only what was missing.
 #[derive(Clone, Copy, Debug)]
 struct Link {
     of: u64,
-    parent: Key,
+    parent: Slot,
     length: u32,
 }
 
@@ -71,7 +69,7 @@ struct Position {
     extends: bool,
 }
 
-/// Our policy. 32 bytes a key, 5 to 10 in the index, and 43 for its share of the ghosts.
+/// Our policy. 28 bytes a key, and 11 for its share of the ghosts once keys have been evicted.
 #[derive(Debug)]
 pub struct Chain {
     nodes: Arena<Facts>,
@@ -93,24 +91,34 @@ fn tick(now: MonotonicTime) -> u32 {
 
 impl Chain {
     /// Without keys.
-    pub fn new(settings: ChainSettings) -> Self {
+    pub fn new() -> Self {
+        Self::with(ChainSettings::default())
+    }
+
+    /// Without keys, of other sizes than usual.
+    pub fn with(settings: ChainSettings) -> Self {
         Chain {
             nodes: Arena::new(),
             cells: vec![List::EMPTY; CELLS],
             occupied: [0; CELLS.div_ceil(64)],
             held: List::EMPTY,
-            density: Density::new(settings.capacity),
-            ghosts: Ghosts::new(settings.ghosts),
-            links: vec![Link { of: 0, parent: Key(0), length: 0 }; LINKS],
+            density: Density::new(),
+            ghosts: Ghosts::new(settings.ghosts_per_key),
+            links: vec![Link { of: 0, parent: Slot::new(0, 0), length: 0 }; LINKS],
             aged: 0,
         }
     }
 
     /// The resident parent of a resident key, for tests of the order.
-    pub fn parent(&mut self, key: Key) -> Option<Key> {
-        let slot = self.nodes.find(key)?;
-        let parent = self.nodes[slot].value.parent;
-        (parent != NIL && !self.nodes[parent].value.gone).then(|| self.nodes[parent].key)
+    pub fn parent(&mut self, slot: Slot) -> Option<Slot> {
+        let number = self.nodes.find(slot)?;
+        let facts = self.nodes[number].value;
+        self.parent_of(&facts).map(|parent| self.nodes.slot(parent))
+    }
+
+    fn parent_of(&self, facts: &Facts) -> Option<u32> {
+        let known = facts.parent != NIL && self.nodes.occupant(facts.parent).is_some();
+        (known && self.nodes.check(facts.parent) == facts.parent_check).then_some(facts.parent)
     }
 
     fn cell(facts: &Facts) -> usize {
@@ -166,7 +174,7 @@ impl Chain {
         if !self.density.accessed(class) {
             return;
         }
-        self.density.refresh();
+        self.density.refresh(self.nodes.len());
         self.nodes.steps += CELLS as u64;
         self.occupied = [0; CELLS.div_ceil(64)];
         for cell in 0..CELLS {
@@ -206,15 +214,16 @@ impl Chain {
     }
 
     /// A key that is not there yet, below `parent`. What its ghost knows counts.
-    fn admit(&mut self, key: Key, parent: u32, position: Position, now: u32) -> u32 {
-        let ghost = self.ghosts.recall(key, now);
+    fn admit(&mut self, newcomer: &Newcomer, parent: u32, position: Position, now: u32) -> u32 {
+        let ghost = self.ghosts.recall(newcomer.key, now);
         if let Some(ghost) = ghost {
             self.density.returned(ghost.class, ghost.age);
         }
         let uses = ghost.map_or(1, |ghost| ghost.uses + 1);
         let class = class(Self::kind(uses, position.last, position.extends), position.length);
-        let facts = Facts { parent, children: 0, seen: now, class, uses, bin: NO_QUEUE, gone: false };
-        let slot = self.nodes.add(key, facts);
+        let parent_check = if parent == NIL { 0 } else { self.nodes.check(parent) };
+        let facts = Facts { parent, children: 0, seen: now, class, uses, bin: NO_QUEUE, parent_check };
+        let slot = self.nodes.add(newcomer.slot, facts);
         if parent != NIL {
             self.adopt(parent, position);
         }
@@ -235,31 +244,25 @@ impl Chain {
         }
     }
 
-    /// One child of `slot` is gone; without any it is a leaf, or nothing.
+    /// One child of `slot` is gone; without any it is a leaf.
     fn lose_child(&mut self, slot: u32, now: u32) {
         let facts = &mut self.nodes[slot].value;
-        facts.children -= 1;
-        if facts.children > 0 {
+        // A place that was given to another key may be taken for the parent, by chance.
+        if facts.children == 0 {
             return;
         }
-        if facts.gone {
-            self.nodes.release(slot);
-        } else {
+        facts.children -= 1;
+        if facts.children == 0 {
             self.join_queue(slot, now);
         }
     }
 
-    /// Takes a key out. With children it stays as a husk until they are gone, cut off from its own parent.
+    /// Takes a key out. Its children, if it has any, are heads of chains from now on.
     fn take_out(&mut self, slot: u32, now: u32) {
         self.leave_queue(slot);
-        self.nodes.forget_key(slot);
-        let facts = &mut self.nodes[slot].value;
-        let parent = std::mem::replace(&mut facts.parent, NIL);
-        facts.gone = true;
-        if facts.children == 0 {
-            self.nodes.release(slot);
-        }
-        if parent != NIL {
+        let facts = self.nodes[slot].value;
+        self.nodes.release(slot);
+        if let Some(parent) = self.parent_of(&facts) {
             self.lose_child(parent, now);
         }
     }
@@ -268,7 +271,7 @@ impl Chain {
         (mix(Key(of)) % LINKS as u64) as usize
     }
 
-    fn remember(&mut self, of: u64, parent: Key, length: usize) {
+    fn remember(&mut self, of: u64, parent: Slot, length: usize) {
         self.nodes.steps += 1;
         self.links[Self::link_place(of)] = Link { of, parent, length: u32::try_from(length).unwrap_or(u32::MAX) };
     }
@@ -316,24 +319,39 @@ impl Chain {
         self.nodes.push_back(&mut self.held, slot);
     }
 
-    fn evict(&mut self, slot: u32, now: u32) {
-        let (key, facts) = (self.nodes[slot].key, self.nodes[slot].value);
+    fn evict(&mut self, slot: u32, key: Key, now: u32) {
+        let facts = self.nodes[slot].value;
+        self.ghosts.fit(self.nodes.len());
         self.ghosts.bury(key, facts.class, facts.uses, facts.seen, now);
         self.take_out(slot, now);
+    }
+
+    /// Below which key a put goes on: what a lookup noted of its key, else where its group ended.
+    fn link(&mut self, newcomer: &Newcomer, group: Option<u64>) -> Option<(u32, u32)> {
+        let link = self.recall(newcomer.key.0).or_else(|| self.recall(Self::group_name(group?)))?;
+        Some((self.nodes.find(link.parent)?, link.length))
+    }
+}
+
+impl Default for Chain {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
 impl Policy for Chain {
-    fn looked_up(&mut self, batch: Batch<'_>, now: MonotonicTime) {
-        let (now, length) = (tick(now), batch.keys.len());
-        let mut before: Option<Key> = None;
-        for (index, key) in batch.keys.iter().enumerate() {
-            match self.nodes.find(*key) {
-                Some(slot) => {
-                    self.access(slot, Position { length, last: index + 1 == length, extends: true }, now);
-                    before = Some(*key);
+    fn looked_up(&mut self, keys: &[Seen], now: MonotonicTime) {
+        let (now, length) = (tick(now), keys.len());
+        let mut before: Option<Slot> = None;
+        for (index, key) in keys.iter().enumerate() {
+            match key {
+                Seen::Here(slot) => {
+                    // Nothing is known of a key that is not told yet, or never told since it is pinned.
+                    let Some(number) = self.nodes.find(*slot) else { continue };
+                    self.access(number, Position { length, last: index + 1 == length, extends: true }, now);
+                    before = Some(*slot);
                 }
-                None => {
+                Seen::Missing(key) => {
                     if let Some(parent) = before.take() {
                         self.remember(key.0, parent, length);
                     }
@@ -342,46 +360,50 @@ impl Policy for Chain {
         }
     }
 
-    fn inserted(&mut self, batch: Batch<'_>, now: MonotonicTime) {
+    fn inserted(&mut self, keys: &[Newcomer], group: Option<u64>, now: MonotonicTime) {
         let now = tick(now);
         let (mut parent, mut extends) = (NIL, false);
-        let mut length = batch.keys.len();
-        for (index, key) in batch.keys.iter().enumerate() {
-            let mut link = self.recall(key.0);
-            if let (0, None, Some(group)) = (index, link, batch.group) {
-                link = self.recall(Self::group_name(group));
+        let mut length = keys.len();
+        for (index, newcomer) in keys.iter().enumerate() {
+            if let Some((before, of)) = self.link(newcomer, group.filter(|_| index == 0)) {
+                parent = before;
+                length = length.max(of as usize);
+                extends = self.nodes[before].value.uses < HUB_USES;
             }
-            if let Some(link) = link
-                && let Some(slot) = self.nodes.find(link.parent)
-            {
-                parent = slot;
-                length = length.max(link.length as usize);
-                extends = self.nodes[slot].value.uses < HUB_USES;
-            }
-            let position = Position { length, last: index + 1 == batch.keys.len(), extends };
-            parent = match self.nodes.find(*key) {
-                Some(slot) => {
-                    self.access(slot, position, now);
-                    slot
+            let position = Position { length, last: index + 1 == keys.len(), extends };
+            let number = newcomer.slot.number;
+            parent = match self.nodes.find(newcomer.slot) {
+                Some(number) => {
+                    self.access(number, position, now);
+                    number
                 }
-                None => self.admit(*key, parent, position, now),
+                None => {
+                    if let Some(old) = self.nodes.occupant(number) {
+                        self.take_out(old, now);
+                        parent = if parent == old { NIL } else { parent };
+                    }
+                    self.admit(newcomer, parent, position, now)
+                }
             };
             let uses = self.nodes[parent].value.uses;
             extends |= (2..HUB_USES).contains(&uses);
         }
-        if let (Some(group), Some(last)) = (batch.group, batch.keys.last()) {
-            self.remember(Self::group_name(group), *last, length);
+        if let (Some(group), Some(last)) = (group, keys.last()) {
+            self.remember(Self::group_name(group), last.slot, length);
         }
     }
 
-    fn removed(&mut self, key: Key) {
-        if let Some(slot) = self.nodes.find(key) {
+    fn removed(&mut self, slot: Slot) {
+        if let Some(number) = self.nodes.find(slot) {
             let now = self.aged;
-            self.take_out(slot, now);
+            self.take_out(number, now);
+        }
+        if self.nodes.len() == 0 {
+            self.ghosts.clear();
         }
     }
 
-    fn victim(&mut self, now: MonotonicTime, victims: &mut Victims<'_>) -> Option<(Key, u64)> {
+    fn victim(&mut self, now: MonotonicTime, victims: &mut Victims<'_>) -> Option<(Slot, u64)> {
         let now = tick(now);
         self.age(now);
         if self.lowest_cell().is_none() {
@@ -390,13 +412,16 @@ impl Policy for Chain {
         while victims.left() {
             let cell = self.lowest_cell()?;
             let queue = &self.cells[cell];
-            let slot = if self.density.rises(cell) { queue.back()? } else { queue.front()? };
-            let key = self.nodes[slot].key;
-            if let Some(bytes) = victims.judge(key) {
-                self.evict(slot, now);
-                return Some((key, bytes));
+            let number = if self.density.rises(cell) { queue.back()? } else { queue.front()? };
+            let slot = self.nodes.slot(number);
+            match victims.judge(slot) {
+                Verdict::Protected => self.hold(number),
+                Verdict::Gone => self.take_out(number, now),
+                Verdict::Goes { key, bytes } => {
+                    self.evict(number, key, now);
+                    return Some((slot, bytes));
+                }
             }
-            self.hold(slot);
         }
         None
     }
@@ -415,7 +440,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_costs_32_bytes() {
-        assert_eq!(size_of::<crate::arena::Node<Facts>>(), 32);
+    fn a_key_costs_28_bytes() {
+        assert_eq!(size_of::<crate::arena::Node<Facts>>(), 28);
     }
 }

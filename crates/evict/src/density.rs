@@ -28,7 +28,7 @@ const KIND_WEIGHT: f64 = 1000.0;
 /// Assumed until it is learned: the time to the next use is log-normal with this median, in ticks, and this spread.
 const MEDIAN_GAP: f64 = 1800.0;
 const GAP_SPREAD: f64 = 1.0;
-/// A record is worth half after as many accesses: this, or `HALF_LIFE_FILLS` times the capacity.
+/// A record is worth half after as many accesses: this, or `HALF_LIFE_FILLS` times the keys there are.
 const HALF_LIFE: f64 = 160_000.0;
 const HALF_LIFE_FILLS: f64 = 8.0;
 
@@ -97,7 +97,6 @@ pub(crate) struct Density {
     /// Cells from the least to the most valuable.
     order: Vec<u16>,
     rank: Vec<u16>,
-    keep: f64,
     until_refresh: u32,
 }
 
@@ -108,10 +107,9 @@ fn gap_below(ticks: f64) -> f64 {
 
 impl Density {
     /// Nothing learned yet.
-    pub fn new(capacity: usize) -> Self {
+    pub fn new() -> Self {
         let edges = std::array::from_fn(|bin| FIRST_BIN * (BIN_GROWTH.powi(bin as i32) - 1.0) / (BIN_GROWTH - 1.0));
         let gaps = std::array::from_fn(|bin| gap_below(edges[bin + 1]) - gap_below(edges[bin]));
-        let half_life = HALF_LIFE.max(HALF_LIFE_FILLS * capacity as f64);
         let mut density = Density {
             edges,
             gaps,
@@ -120,7 +118,6 @@ impl Density {
             worth: vec![0.0; CELLS],
             order: (0..CELLS as u16).collect(),
             rank: vec![0; CELLS],
-            keep: 0.5f64.powf(f64::from(REFRESH) / half_life),
             until_refresh: REFRESH,
         };
         density.compute();
@@ -152,12 +149,14 @@ impl Density {
         self.returns[usize::from(class)][usize::from(bin)] += 1.0;
     }
 
-    /// Computes all ranks anew and lets the record fade a little.
-    pub fn refresh(&mut self) {
+    /// Computes all ranks anew and lets the record fade a little; the more keys there are, the less.
+    pub fn refresh(&mut self, keys: usize) {
         self.until_refresh = REFRESH;
+        let half_life = HALF_LIFE.max(HALF_LIFE_FILLS * keys as f64);
+        let keep = 0.5f64.powf(f64::from(REFRESH) / half_life);
         for (accesses, returns) in self.accesses.iter_mut().zip(&mut self.returns) {
-            *accesses *= self.keep;
-            returns.iter_mut().for_each(|count| *count *= self.keep);
+            *accesses *= keep;
+            returns.iter_mut().for_each(|count| *count *= keep);
         }
         self.compute();
     }
@@ -228,14 +227,14 @@ mod tests {
 
     #[test]
     fn bins_cover_all_ages_in_order() {
-        let density = Density::new(100);
+        let density = Density::new();
         assert_eq!((density.bin(0), density.bin(u32::MAX)), (0, BINS as u8 - 1));
         assert!((0..100_000).map(|age| density.bin(age)).is_sorted());
     }
 
     #[test]
     fn at_first_a_tail_is_worth_least_and_a_hub_most() {
-        let density = Density::new(100);
+        let density = Density::new();
         let at = |kind| worth(&density, class(kind, 20), 100);
         for kind in Kind::ALL {
             assert!(kind == Kind::Tail || at(kind) > at(Kind::Tail), "{kind:?}");
@@ -245,12 +244,12 @@ mod tests {
 
     #[test]
     fn a_class_that_comes_back_gains_and_one_that_does_not_loses() {
-        let mut density = Density::new(100);
+        let mut density = Density::new();
         let (good, bad) = (class(Kind::New, 5), class(Kind::New, 50));
         for _ in 0..20_000 {
             for class in [good, bad] {
                 if density.accessed(class) {
-                    density.refresh();
+                    density.refresh(100);
                 }
             }
             density.returned(good, 50);

@@ -4,6 +4,8 @@
 //! are removed. Asked for a victim, it names the key whose loss costs least. It knows only the past, does no I/O, and
 //! every operation costs the same however many keys there are.
 //!
+//! A key is a [`Slot`] for it: the number of the place where its owner keeps it; [`Keyed`] is for owners that keep none.
+//!
 //! - [`PolicyKind`] lists the policies by name; [`Chain`] is ours and the default.
 //! - [`simulate`](simulate()) plays the requests of a trace to a policy and counts hits; [`optimum`](optimum()) is the most
 //!   that any policy could reach, by Belady's rule, which sees the future; [`textbook_lru`] is the yardstick.
@@ -19,6 +21,7 @@ mod arena;
 mod chain;
 mod density;
 mod ghosts;
+mod keyed;
 mod lru;
 mod near_lru;
 mod optimum;
@@ -28,9 +31,10 @@ mod simulate;
 pub mod workload;
 
 pub use chain::{Chain, ChainSettings};
+pub use keyed::Keyed;
 pub use lru::Lru;
 pub use near_lru::NearLru;
 pub use optimum::optimum;
-pub use policy::{Batch, Key, Policy, PolicyKind, UnknownPolicy, Victims};
+pub use policy::{Key, Newcomer, Policy, PolicyKind, Seen, Slot, UnknownPolicy, Verdict, Victims};
 pub use s3fifo::S3Fifo;
 pub use simulate::{Access, Score, simulate, textbook_lru};

@@ -3,9 +3,9 @@
 use yb_types::MonotonicTime;
 
 use crate::arena::{Arena, List};
-use crate::policy::{Batch, Key, Policy, Victims};
+use crate::policy::{Newcomer, Policy, Seen, Slot, Verdict, Victims};
 
-/// Least recently used first, key by key, in the order of the calls. 16 bytes a key beside the index.
+/// Least recently used first, key by key, in the order of the calls. 12 bytes a key.
 #[derive(Debug)]
 pub struct Lru {
     nodes: Arena<()>,
@@ -23,10 +23,9 @@ impl Lru {
         self.nodes.push_back(&mut self.queue, slot);
     }
 
-    fn drop_node(&mut self, slot: u32) {
-        self.nodes.unlink(&mut self.queue, slot);
-        self.nodes.forget_key(slot);
-        self.nodes.release(slot);
+    fn drop_node(&mut self, number: u32) {
+        self.nodes.unlink(&mut self.queue, number);
+        self.nodes.release(number);
     }
 }
 
@@ -37,41 +36,48 @@ impl Default for Lru {
 }
 
 impl Policy for Lru {
-    fn looked_up(&mut self, batch: Batch<'_>, _now: MonotonicTime) {
-        for key in batch.keys {
-            if let Some(slot) = self.nodes.find(*key) {
-                self.renew(slot);
+    fn looked_up(&mut self, keys: &[Seen], _now: MonotonicTime) {
+        for key in keys {
+            if let Seen::Here(slot) = key
+                && let Some(number) = self.nodes.find(*slot)
+            {
+                self.renew(number);
             }
         }
     }
 
-    fn inserted(&mut self, batch: Batch<'_>, _now: MonotonicTime) {
-        for key in batch.keys {
-            match self.nodes.find(*key) {
-                Some(slot) => self.renew(slot),
-                None => {
-                    let slot = self.nodes.add(*key, ());
-                    self.nodes.push_back(&mut self.queue, slot);
+    fn inserted(&mut self, keys: &[Newcomer], _group: Option<u64>, _now: MonotonicTime) {
+        for Newcomer { slot, .. } in keys {
+            if let Some(number) = self.nodes.find(*slot) {
+                self.renew(number);
+                continue;
+            }
+            if let Some(old) = self.nodes.occupant(slot.number) {
+                self.drop_node(old);
+            }
+            let number = self.nodes.add(*slot, ());
+            self.nodes.push_back(&mut self.queue, number);
+        }
+    }
+
+    fn removed(&mut self, slot: Slot) {
+        if let Some(number) = self.nodes.find(slot) {
+            self.drop_node(number);
+        }
+    }
+
+    fn victim(&mut self, _now: MonotonicTime, victims: &mut Victims<'_>) -> Option<(Slot, u64)> {
+        while victims.left() {
+            let number = self.queue.front()?;
+            let slot = self.nodes.slot(number);
+            match victims.judge(slot) {
+                Verdict::Protected => self.renew(number),
+                Verdict::Gone => self.drop_node(number),
+                Verdict::Goes { bytes, .. } => {
+                    self.drop_node(number);
+                    return Some((slot, bytes));
                 }
             }
-        }
-    }
-
-    fn removed(&mut self, key: Key) {
-        if let Some(slot) = self.nodes.find(key) {
-            self.drop_node(slot);
-        }
-    }
-
-    fn victim(&mut self, _now: MonotonicTime, victims: &mut Victims<'_>) -> Option<(Key, u64)> {
-        while victims.left() {
-            let slot = self.queue.front()?;
-            let key = self.nodes[slot].key;
-            if let Some(bytes) = victims.judge(key) {
-                self.drop_node(slot);
-                return Some((key, bytes));
-            }
-            self.renew(slot);
         }
         None
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use yb_types::MonotonicTime;
 
 use crate::arena::{Arena, List};
-use crate::policy::{Batch, Key, Policy, Victims};
+use crate::policy::{Newcomer, Policy, Seen, Slot, Verdict, Victims};
 
 /// How long the peer's read leases last.
 const LEASE: Duration = Duration::from_secs(10);
@@ -16,7 +16,7 @@ const RATIO: f64 = 0.05;
 
 /// The peer's order: by the end of the read lease. A read moves the end, a put does not, so there are two queues, each in
 /// order, and the front that ends first goes. What is leased stays. Rounds start above the watermark and take a share of
-/// the keys, as the peer does; its choice among equal ends is by chance, ours is the older. 32 bytes a key beside the index.
+/// the keys, as the peer does; its choice among equal ends is by chance, ours is the older. 32 bytes a key.
 #[derive(Debug)]
 pub struct NearLru {
     nodes: Arena<Lease>,
@@ -24,7 +24,7 @@ pub struct NearLru {
     read: List,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Lease {
     end: MonotonicTime,
     read: bool,
@@ -62,7 +62,6 @@ impl NearLru {
 
     fn drop_node(&mut self, slot: u32) {
         self.unlink(slot);
-        self.nodes.forget_key(slot);
         self.nodes.release(slot);
     }
 }
@@ -74,44 +73,55 @@ impl Default for NearLru {
 }
 
 impl Policy for NearLru {
-    fn looked_up(&mut self, batch: Batch<'_>, now: MonotonicTime) {
-        for key in batch.keys {
-            if let Some(slot) = self.nodes.find(*key) {
-                self.unlink(slot);
-                self.stand(slot, Lease { end: now + LEASE, read: true });
+    fn looked_up(&mut self, keys: &[Seen], now: MonotonicTime) {
+        for key in keys {
+            if let Seen::Here(slot) = key
+                && let Some(number) = self.nodes.find(*slot)
+            {
+                self.unlink(number);
+                self.stand(number, Lease { end: now + LEASE, read: true });
             }
         }
     }
 
-    fn inserted(&mut self, batch: Batch<'_>, now: MonotonicTime) {
-        for key in batch.keys {
-            if self.nodes.find(*key).is_none() {
-                let lease = Lease { end: now, read: false };
-                let slot = self.nodes.add(*key, lease);
-                self.stand(slot, lease);
+    fn inserted(&mut self, keys: &[Newcomer], _group: Option<u64>, now: MonotonicTime) {
+        for Newcomer { slot, .. } in keys {
+            if self.nodes.find(*slot).is_some() {
+                continue;
             }
+            if let Some(old) = self.nodes.occupant(slot.number) {
+                self.drop_node(old);
+            }
+            let lease = Lease { end: now, read: false };
+            let number = self.nodes.add(*slot, lease);
+            self.stand(number, lease);
         }
     }
 
-    fn removed(&mut self, key: Key) {
-        if let Some(slot) = self.nodes.find(key) {
-            self.drop_node(slot);
+    fn removed(&mut self, slot: Slot) {
+        if let Some(number) = self.nodes.find(slot) {
+            self.drop_node(number);
         }
     }
 
-    fn victim(&mut self, now: MonotonicTime, victims: &mut Victims<'_>) -> Option<(Key, u64)> {
+    fn victim(&mut self, now: MonotonicTime, victims: &mut Victims<'_>) -> Option<(Slot, u64)> {
         while victims.left() {
-            let slot = self.front()?;
-            if self.nodes[slot].value.end > now {
+            let number = self.front()?;
+            if self.nodes[number].value.end > now {
                 return None;
             }
-            let key = self.nodes[slot].key;
-            if let Some(bytes) = victims.judge(key) {
-                self.drop_node(slot);
-                return Some((key, bytes));
+            let slot = self.nodes.slot(number);
+            match victims.judge(slot) {
+                Verdict::Gone => self.drop_node(number),
+                Verdict::Goes { bytes, .. } => {
+                    self.drop_node(number);
+                    return Some((slot, bytes));
+                }
+                Verdict::Protected => {
+                    self.unlink(number);
+                    self.stand(number, Lease { end: now, read: false });
+                }
             }
-            self.unlink(slot);
-            self.stand(slot, Lease { end: now, read: false });
         }
         None
     }

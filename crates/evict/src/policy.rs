@@ -1,12 +1,14 @@
 //! What the master can tell a policy, and what it asks of it.
 
 use std::fmt;
+use std::num::NonZeroU32;
 use std::str::FromStr;
 
 use yb_types::MonotonicTime;
 
-use crate::chain::{Chain, ChainSettings};
+use crate::chain::Chain;
 use crate::lru::Lru;
+use crate::keyed::Keyed;
 use crate::near_lru::NearLru;
 use crate::s3fifo::S3Fifo;
 
@@ -15,48 +17,71 @@ use crate::s3fifo::S3Fifo;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(pub u64);
 
-/// Keys in the order of the call that named them. Consecutive keys are taken for a prefix chain: each is worth nothing
-/// without the one before it.
-#[derive(Clone, Copy, Debug)]
-pub struct Batch<'a> {
-    /// In order of the call. A key that comes twice is a second touch.
-    pub keys: &'a [Key],
-    /// Number of the group that the client named. A batch of a group continues where the group's last batch ended.
-    pub group: Option<u64>,
+/// Where the caller keeps a resident key: a small number, which is used again later, and which of the writes that were
+/// kept there. A policy keeps its own facts under the same number and so needs no index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Slot {
+    /// Dense: memory grows with the largest.
+    pub number: u32,
+    /// Another for each write of the place.
+    pub tag: NonZeroU32,
 }
 
-impl<'a> Batch<'a> {
-    /// A batch without a group.
-    pub fn new(keys: &'a [Key]) -> Self {
-        Batch { keys, group: None }
+impl Slot {
+    /// A slot; the tag 0 counts as 1.
+    pub fn new(number: u32, tag: u32) -> Self {
+        Slot { number, tag: NonZeroU32::new(tag).unwrap_or(NonZeroU32::MIN) }
     }
 }
 
+/// One key of a lookup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// It is there.
+    Here(Slot),
+    /// It is not.
+    Missing(Key),
+}
+
+/// A key that became readable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Newcomer {
+    /// Where it is kept.
+    pub slot: Slot,
+    /// Which it is.
+    pub key: Key,
+}
+
 /// The order in which keys are given up.
-pub trait Policy {
-    /// Keys were looked up (exist, get), those that are not there included.
-    fn looked_up(&mut self, batch: Batch<'_>, now: MonotonicTime);
+///
+/// Consecutive keys of a call are taken for a prefix chain: each is worth nothing without the one before it. A key that
+/// comes twice is a second touch.
+pub trait Policy: Send {
+    /// Keys were looked up (exist, get), in the order of the call.
+    fn looked_up(&mut self, keys: &[Seen], now: MonotonicTime);
 
-    /// Keys became readable. One that is known already counts as touched.
-    fn inserted(&mut self, batch: Batch<'_>, now: MonotonicTime);
+    /// Keys became readable, in the order of the call. One that is known already counts as touched; a new write of a
+    /// place takes the place of the old one. `group`: number of the group that the client named; a batch of a group
+    /// continues where the group's last batch ended.
+    fn inserted(&mut self, keys: &[Newcomer], group: Option<u64>, now: MonotonicTime);
 
-    /// A key left for another reason than eviction. Unknown keys are ignored.
-    fn removed(&mut self, key: Key);
+    /// A key left for another reason than eviction. One that is not known is ignored.
+    fn removed(&mut self, slot: Slot);
 
     /// The next victim, which the policy forgets thereby, with the bytes that come free. `None` when nothing may go
     /// or the budget of `victims` is used up. What `victims` protects stays, behind others.
-    fn victim(&mut self, now: MonotonicTime, victims: &mut Victims<'_>) -> Option<(Key, u64)>;
+    fn victim(&mut self, now: MonotonicTime, victims: &mut Victims<'_>) -> Option<(Slot, u64)>;
 
     /// Victims until `need` bytes are free, nothing more may go, or the budget is used up.
-    fn victims(&mut self, need: u64, now: MonotonicTime, victims: &mut Victims<'_>) -> Vec<Key> {
-        let (mut keys, mut freed) = (Vec::new(), 0u64);
+    fn victims(&mut self, need: u64, now: MonotonicTime, victims: &mut Victims<'_>) -> Vec<Slot> {
+        let (mut slots, mut freed) = (Vec::new(), 0u64);
         while freed < need
-            && let Some((key, bytes)) = self.victim(now, victims)
+            && let Some((slot, bytes)) = self.victim(now, victims)
         {
-            keys.push(key);
+            slots.push(slot);
             freed = freed.saturating_add(bytes);
         }
-        keys
+        slots
     }
 
     /// Keys that it holds.
@@ -76,16 +101,32 @@ pub trait Policy {
     fn steps(&self) -> u64;
 }
 
+/// What the owner of the keys says of a candidate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It goes, and frees so many bytes.
+    Goes {
+        /// Which key it was.
+        key: Key,
+        /// What comes free.
+        bytes: u64,
+    },
+    /// A lease or a pin protects it.
+    Protected,
+    /// It left already, and its removal is not told yet.
+    Gone,
+}
+
 /// What may be evicted, and how many keys may be looked at for it.
 pub struct Victims<'a> {
     budget: u32,
-    bytes: &'a mut dyn FnMut(Key) -> Option<u64>,
+    judge: &'a mut dyn FnMut(Slot) -> Verdict,
 }
 
 impl<'a> Victims<'a> {
-    /// `bytes` says what a key would free, or `None` while a lease or pin protects it.
-    pub fn new(budget: u32, bytes: &'a mut dyn FnMut(Key) -> Option<u64>) -> Self {
-        Victims { budget, bytes }
+    /// `judge` decides on one candidate. What it lets go is out of the policy's hands when it returns.
+    pub fn new(budget: u32, judge: &'a mut dyn FnMut(Slot) -> Verdict) -> Self {
+        Victims { budget, judge }
     }
 
     /// Whether another key may be looked at.
@@ -93,10 +134,15 @@ impl<'a> Victims<'a> {
         self.budget > 0
     }
 
+    /// How many more keys may be looked at.
+    pub fn budget(&self) -> u32 {
+        self.budget
+    }
+
     /// Asks for one key; uses one of the budget.
-    pub fn judge(&mut self, key: Key) -> Option<u64> {
+    pub fn judge(&mut self, slot: Slot) -> Verdict {
         self.budget = self.budget.saturating_sub(1);
-        (self.bytes)(key)
+        (self.judge)(slot)
     }
 }
 
@@ -134,14 +180,19 @@ impl PolicyKind {
         }
     }
 
-    /// A policy for a pool that holds about `capacity` keys.
-    pub fn build(self, capacity: usize) -> Box<dyn Policy> {
+    /// A policy without keys.
+    pub fn build(self) -> Box<dyn Policy> {
         match self {
-            PolicyKind::Chain => Box::new(Chain::new(ChainSettings::for_capacity(capacity))),
+            PolicyKind::Chain => Box::new(Chain::new()),
             PolicyKind::Lru => Box::new(Lru::new()),
             PolicyKind::NearLru => Box::new(NearLru::new()),
-            PolicyKind::S3Fifo => Box::new(S3Fifo::new(capacity)),
+            PolicyKind::S3Fifo => Box::new(S3Fifo::new()),
         }
+    }
+
+    /// The same for callers that keep no places.
+    pub fn keyed(self) -> Keyed<Box<dyn Policy>> {
+        Keyed::new(self.build())
     }
 }
 

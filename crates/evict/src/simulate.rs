@@ -4,9 +4,10 @@ use std::collections::HashSet;
 
 use yb_types::MonotonicTime;
 
+use crate::keyed::Keyed;
 use crate::lru::Lru;
 use crate::optimum::Mixed;
-use crate::policy::{Batch, Key, Policy, Victims};
+use crate::policy::{Key, Policy};
 
 /// One request of a trace: the blocks of its prompt in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,9 +73,9 @@ impl Score {
 /// Plays requests to a policy in a pool of `capacity` blocks of one size. Each request looks all its blocks up, then puts
 /// those that were missing, in order; each put first makes room. The blocks of the running request are leased, so they
 /// are not victims; a block for which nothing may go is not stored. `progress` gets the score after each request.
-pub fn simulate(
+pub fn simulate<P: Policy>(
     accesses: &[Access],
-    policy: &mut dyn Policy,
+    policy: &mut Keyed<P>,
     capacity: usize,
     progress: &mut dyn FnMut(&Score),
 ) -> Score {
@@ -92,10 +93,10 @@ pub fn simulate(
                 missing.push(*key);
             }
         }
-        policy.looked_up(Batch::new(&access.keys), access.at);
+        policy.looked_up(&access.keys, access.at);
         let stored = pool.store(&missing, access, policy, &mut score);
-        policy.inserted(Batch::new(&stored), access.at);
-        let surplus = policy.surplus(capacity);
+        policy.inserted(&stored, None, access.at);
+        let surplus = policy.policy().surplus(capacity);
         score.evicted += pool.evict(surplus, access, policy) as u64;
         progress(&score);
     }
@@ -105,7 +106,7 @@ pub fn simulate(
 /// Least recently used first as in a textbook: block after block, each missing one is stored at once, and nothing is
 /// leased. The yardstick.
 pub fn textbook_lru(accesses: &[Access], capacity: usize, progress: &mut dyn FnMut(&Score)) -> Score {
-    let mut lru = Lru::new();
+    let mut lru = Keyed::new(Lru::new());
     let mut resident: HashSet<u64, Mixed> = HashSet::default();
     let mut score = Score::default();
     for access in accesses {
@@ -115,15 +116,15 @@ pub fn textbook_lru(accesses: &[Access], capacity: usize, progress: &mut dyn FnM
             let hit = resident.contains(&key.0);
             in_prefix &= hit;
             score.count(hit, in_prefix);
-            let batch = Batch::new(std::slice::from_ref(key));
+            let one = std::slice::from_ref(key);
             if hit {
-                lru.looked_up(batch, access.at);
+                lru.looked_up(one, access.at);
                 continue;
             }
-            lru.inserted(batch, access.at);
+            lru.inserted(one, None, access.at);
             resident.insert(key.0);
             if resident.len() > capacity
-                && let Some((victim, _)) = lru.victim(access.at, &mut Victims::new(1, &mut |_| Some(1)))
+                && let Some((victim, _)) = lru.victim(access.at, 1, &mut |_| Some(1))
             {
                 resident.remove(&victim.0);
                 score.evicted += 1;
@@ -141,7 +142,13 @@ struct Pool {
 
 impl Pool {
     /// Stores what there is or can be made room for; answers with that.
-    fn store(&mut self, missing: &[Key], access: &Access, policy: &mut dyn Policy, score: &mut Score) -> Vec<Key> {
+    fn store<P: Policy>(
+        &mut self,
+        missing: &[Key],
+        access: &Access,
+        policy: &mut Keyed<P>,
+        score: &mut Score,
+    ) -> Vec<Key> {
         let over = (self.resident.len() + missing.len()).saturating_sub(self.capacity);
         score.evicted += self.evict(over, access, policy) as u64;
         let mut stored = Vec::with_capacity(missing.len());
@@ -159,14 +166,14 @@ impl Pool {
         stored
     }
 
-    fn evict(&mut self, need: usize, access: &Access, policy: &mut dyn Policy) -> usize {
+    fn evict<P: Policy>(&mut self, need: usize, access: &Access, policy: &mut Keyed<P>) -> usize {
         if need == 0 {
             return 0;
         }
         let leased: HashSet<u64, Mixed> = access.keys.iter().map(|key| key.0).collect();
         let mut bytes = |key: Key| (!leased.contains(&key.0)).then_some(1);
         let budget = u32::try_from(need + leased.len() * 2).unwrap_or(u32::MAX);
-        let keys = policy.victims(need as u64, access.at, &mut Victims::new(budget, &mut bytes));
+        let keys = policy.victims(need as u64, access.at, budget, &mut bytes);
         for key in &keys {
             assert!(self.resident.remove(&key.0), "the policy evicted {key:?}, which is not there");
         }

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use proptest::prelude::*;
 use yb_evict::{
-    Access, Batch, Chain, ChainSettings, Key, Lru, Policy, PolicyKind, Score, Victims, optimum, simulate, textbook_lru,
-    workload,
+    Access, Chain, Key, Keyed, Lru, Newcomer, Policy, PolicyKind, Score, Seen, Slot, Verdict, Victims, optimum, simulate,
+    textbook_lru, workload,
 };
 use yb_types::MonotonicTime;
 
@@ -19,8 +19,18 @@ fn keys(ids: impl IntoIterator<Item = u64>) -> Vec<Key> {
     ids.into_iter().map(Key).collect()
 }
 
-fn victim(policy: &mut dyn Policy, now: MonotonicTime) -> Option<Key> {
-    policy.victim(now, &mut Victims::new(1_000, &mut |_| Some(1))).map(|(key, _)| key)
+fn victim<P: Policy>(policy: &mut Keyed<P>, now: MonotonicTime) -> Option<Key> {
+    policy.victim(now, 1_000, &mut |_| Some(1)).map(|(key, _)| key)
+}
+
+fn chain() -> Keyed<Chain> {
+    Keyed::new(Chain::new())
+}
+
+fn parent(chain: &mut Keyed<Chain>, key: Key) -> Option<Key> {
+    let slot = chain.slot(key)?;
+    let parent = chain.policy().parent(slot)?;
+    Some(chain.key(parent))
 }
 
 /// A call to a policy, with small keys so that they meet.
@@ -46,14 +56,14 @@ fn call() -> impl Strategy<Value = Call> {
 }
 
 /// The calls, to a policy and to a set; `check` sees each victim and who is left.
-fn play(policy: &mut dyn Policy, calls: &[Call]) {
+fn play(mut policy: Keyed<Box<dyn Policy>>, calls: &[Call]) {
     let mut resident = BTreeSet::new();
     let mut now = 0;
     for call in calls {
         match call {
-            Call::LookUp(ids) => policy.looked_up(Batch::new(&keys(ids.iter().copied())), at(now)),
+            Call::LookUp(ids) => policy.looked_up(&keys(ids.iter().copied()), at(now)),
             Call::Insert(ids, group) => {
-                policy.inserted(Batch { keys: &keys(ids.iter().copied()), group: *group }, at(now));
+                policy.inserted(&keys(ids.iter().copied()), *group, at(now));
                 resident.extend(ids.iter().copied());
             }
             Call::Remove(id) => {
@@ -62,7 +72,7 @@ fn play(policy: &mut dyn Policy, calls: &[Call]) {
             }
             Call::Evict(need, below) => {
                 let mut bytes = |key: Key| (key.0 >= *below).then_some(2);
-                let victims = policy.victims(*need, at(now), &mut Victims::new(500, &mut bytes));
+                let victims = policy.victims(*need, at(now), 500, &mut bytes);
                 assert!(victims.len() as u64 <= need.div_ceil(2), "no more than needed");
                 for key in victims {
                     assert!(key.0 >= *below, "{key:?} was protected");
@@ -71,12 +81,12 @@ fn play(policy: &mut dyn Policy, calls: &[Call]) {
             }
             Call::Wait(ms) => now += ms,
         }
-        assert_eq!(policy.len(), resident.len());
+        assert_eq!(policy.policy().len(), resident.len());
     }
     // Everything can be given up in the end.
-    let rest = policy.victims(u64::MAX, at(now + 1_000_000), &mut Victims::new(u32::MAX, &mut |_| Some(1)));
+    let rest = policy.victims(u64::MAX, at(now + 1_000_000), u32::MAX, &mut |_| Some(1));
     assert_eq!(rest.iter().map(|key| key.0).collect::<BTreeSet<_>>(), resident);
-    assert!(policy.is_empty());
+    assert!(policy.policy().is_empty());
 }
 
 /// Least recently used, by a list that is searched.
@@ -128,21 +138,21 @@ proptest! {
     #[test]
     fn victims_are_resident_and_not_protected(calls in prop::collection::vec(call(), 0..120)) {
         for kind in PolicyKind::ALL {
-            play(&mut *kind.build(20), &calls);
+            play(kind.keyed(), &calls);
         }
     }
 
     #[test]
     fn lru_is_the_naive_one(calls in prop::collection::vec(call(), 0..120)) {
-        let (mut lru, mut naive) = (Lru::new(), Naive::default());
+        let (mut lru, mut naive) = (Keyed::new(Lru::new()), Naive::default());
         for call in calls {
             match call {
                 Call::LookUp(ids) => {
-                    lru.looked_up(Batch::new(&keys(ids.iter().copied())), at(0));
+                    lru.looked_up(&keys(ids.iter().copied()), at(0));
                     ids.into_iter().for_each(|id| if naive.0.contains(&id) { naive.touch(id) });
                 }
                 Call::Insert(ids, _) => {
-                    lru.inserted(Batch::new(&keys(ids.iter().copied())), at(0));
+                    lru.inserted(&keys(ids.iter().copied()), None, at(0));
                     ids.into_iter().for_each(|id| naive.touch(id));
                 }
                 Call::Remove(id) => {
@@ -161,16 +171,16 @@ proptest! {
 
     #[test]
     fn a_parent_never_goes_before_its_child(accesses in conversations(), capacity in 1usize..40) {
-        let mut chain = Chain::new(ChainSettings { capacity, ghosts: capacity });
+        let mut chain = chain();
         let mut parents = BTreeMap::new();
         for access in &accesses {
             parents.extend(access.keys.windows(2).map(|pair| (pair[1], pair[0])));
         }
         let mut resident: BTreeSet<Key> = BTreeSet::new();
         for access in &accesses {
-            chain.looked_up(Batch::new(&access.keys), access.at);
+            chain.looked_up(&access.keys, access.at);
             let missing: Vec<Key> = access.keys.iter().copied().filter(|key| !resident.contains(key)).collect();
-            chain.inserted(Batch::new(&missing), access.at);
+            chain.inserted(&missing, None, access.at);
             resident.extend(missing);
             while resident.len() > capacity {
                 let key = victim(&mut chain, access.at).unwrap();
@@ -179,7 +189,7 @@ proptest! {
                 prop_assert_eq!(orphan, None, "{:?} went before its child", key);
             }
             for key in &resident {
-                prop_assert_eq!(chain.parent(*key), parents.get(key).copied());
+                prop_assert_eq!(parent(&mut chain, *key), parents.get(key).copied());
             }
         }
     }
@@ -188,12 +198,12 @@ proptest! {
     fn no_policy_exceeds_capacity_or_beats_the_optimum(accesses in conversations(), capacity in 1usize..40) {
         let best = optimum(&accesses, capacity, &mut |_| ());
         for kind in PolicyKind::ALL {
-            let mut policy = kind.build(capacity);
-            let score = simulate(&accesses, &mut *policy, capacity, &mut |_| ());
+            let mut policy = kind.keyed();
+            let score = simulate(&accesses, &mut policy, capacity, &mut |_| ());
             prop_assert!(score.hits <= best.hits && score.prefix_hits <= score.hits, "{kind}: {score:?}, {best:?}");
-            prop_assert!(policy.len() <= capacity);
+            prop_assert!(policy.policy().len() <= capacity);
             let stored = score.blocks - score.hits - score.refused;
-            prop_assert_eq!(policy.len() as u64, stored - score.evicted);
+            prop_assert_eq!(policy.policy().len() as u64, stored - score.evicted);
         }
     }
 
@@ -223,25 +233,25 @@ fn the_yardstick_is_the_textbook() {
 /// Steps of an operation on a full pool of `keys` keys: requests of 20 blocks, half of them seen before.
 fn steps_per_block(kind: PolicyKind, capacity: u64) -> f64 {
     const LENGTH: u64 = 20;
-    let mut policy = kind.build(capacity as usize);
+    let mut policy = kind.keyed();
     let mut now = 0;
-    let mut request = |policy: &mut dyn Policy, number: u64| {
+    let mut request = |policy: &mut Keyed<Box<dyn Policy>>, number: u64| {
         now += 3;
         let batch = keys((0..LENGTH).map(|block| number * LENGTH + block));
-        policy.looked_up(Batch::new(&batch), at(now));
-        policy.inserted(Batch::new(&batch), at(now));
-        let over = (policy.len() as u64).saturating_sub(capacity);
-        policy.victims(over, at(now), &mut Victims::new(u32::MAX, &mut |_| Some(1)));
+        policy.looked_up(&batch, at(now));
+        policy.inserted(&batch, None, at(now));
+        let over = (policy.policy().len() as u64).saturating_sub(capacity);
+        policy.victims(over, at(now), u32::MAX, &mut |_| Some(1));
     };
     let full = capacity / LENGTH;
-    (0..full).for_each(|number| request(&mut *policy, number));
-    let before = policy.steps();
+    (0..full).for_each(|number| request(&mut policy, number));
+    let before = policy.policy().steps();
     let measured = 2_000;
     for number in 0..measured {
-        request(&mut *policy, full + number);
-        request(&mut *policy, full * (number + 1) / (measured + 1));
+        request(&mut policy, full + number);
+        request(&mut policy, full * (number + 1) / (measured + 1));
     }
-    (policy.steps() - before) as f64 / (2 * measured * LENGTH) as f64
+    (policy.policy().steps() - before) as f64 / (2 * measured * LENGTH) as f64
 }
 
 #[test]
@@ -257,7 +267,7 @@ fn ours_wins_on_a_workload_that_it_was_not_made_on() {
     let ratio = |score: Score| (score.block_hit_ratio(), score.prefix_hit_ratio());
     for seed in [1, 2] {
         let (accesses, capacity) = (workload::generate(seed, 3_000), 3_000);
-        let play = |kind: PolicyKind| ratio(simulate(&accesses, &mut *kind.build(capacity), capacity, &mut |_| ()));
+        let play = |kind: PolicyKind| ratio(simulate(&accesses, &mut kind.keyed(), capacity, &mut |_| ()));
         let ours = play(PolicyKind::Chain);
         for other in [PolicyKind::Lru, PolicyKind::NearLru, PolicyKind::S3Fifo] {
             let other_ratio = play(other);
@@ -278,9 +288,9 @@ fn the_same_seed_gives_the_same_workload_in_order_of_time() {
 
 #[test]
 fn keys_of_a_group_that_are_put_one_by_one_are_a_chain() {
-    let mut chain = Chain::new(ChainSettings::for_capacity(100));
+    let mut chain = chain();
     for id in 0..5 {
-        chain.inserted(Batch { keys: &[Key(id)], group: Some(9) }, at(0));
+        chain.inserted(&[Key(id)], Some(9), at(0));
     }
     let order: Vec<Key> = std::iter::from_fn(|| victim(&mut chain, at(1_000))).collect();
     assert_eq!(order, keys((0..5).rev()));
@@ -288,36 +298,72 @@ fn keys_of_a_group_that_are_put_one_by_one_are_a_chain() {
 
 #[test]
 fn a_put_of_the_missing_part_hangs_below_what_was_found() {
-    let mut chain = Chain::new(ChainSettings::for_capacity(100));
-    chain.inserted(Batch::new(&keys(0..3)), at(0));
-    chain.looked_up(Batch::new(&keys(0..6)), at(5_000));
-    chain.inserted(Batch::new(&keys(3..6)), at(5_000));
-    assert_eq!(chain.parent(Key(3)), Some(Key(2)));
+    let mut chain = chain();
+    chain.inserted(&keys(0..3), None, at(0));
+    chain.looked_up(&keys(0..6), at(5_000));
+    chain.inserted(&keys(3..6), None, at(5_000));
+    assert_eq!(parent(&mut chain, Key(3)), Some(Key(2)));
     let order: Vec<Key> = std::iter::from_fn(|| victim(&mut chain, at(6_000))).collect();
     assert_eq!(order, keys((0..6).rev()));
 }
 
 #[test]
 fn heads_that_are_removed_leave_nothing_behind() {
-    let mut chain = Chain::new(ChainSettings::for_capacity(100));
+    let mut chain = chain();
     for id in 1..10_000 {
-        chain.looked_up(Batch::new(&keys([id - 1, id])), at(id));
-        chain.inserted(Batch::new(&keys([id])), at(id));
+        chain.looked_up(&keys([id - 1, id]), at(id));
+        chain.inserted(&keys([id]), None, at(id));
         chain.removed(Key(id.wrapping_sub(10)));
     }
-    assert_eq!(chain.len(), 10);
+    assert_eq!(chain.policy().len(), 10);
     assert_eq!(victim(&mut chain, at(20_000)), Some(Key(9_999)));
 }
 
 #[test]
 fn a_lease_of_the_peer_keeps_its_key_until_it_ends() {
-    let mut policy = PolicyKind::NearLru.build(10);
-    policy.inserted(Batch::new(&keys([1, 2])), at(0));
-    policy.looked_up(Batch::new(&keys([1])), at(1_000));
-    assert_eq!(victim(&mut *policy, at(1_000)), Some(Key(2)));
-    assert_eq!(victim(&mut *policy, at(10_999)), None);
-    assert_eq!(victim(&mut *policy, at(11_000)), Some(Key(1)));
+    let mut policy = PolicyKind::NearLru.keyed();
+    policy.inserted(&keys([1, 2]), None, at(0));
+    policy.looked_up(&keys([1]), at(1_000));
+    assert_eq!(victim(&mut policy, at(1_000)), Some(Key(2)));
+    assert_eq!(victim(&mut policy, at(10_999)), None);
+    assert_eq!(victim(&mut policy, at(11_000)), Some(Key(1)));
     // The peer's rounds: above 0.9 of the capacity, at least 0.05 of the keys.
-    policy.inserted(Batch::new(&keys(0..95)), at(0));
-    assert_eq!((policy.surplus(200), policy.surplus(100)), (0, 9));
+    policy.inserted(&keys(0..95), None, at(0));
+    assert_eq!((policy.policy().surplus(200), policy.policy().surplus(100)), (0, 9));
+}
+
+fn newcomer(number: u32, tag: u32) -> Newcomer {
+    Newcomer { slot: Slot::new(number, tag), key: Key(u64::from(number) << 32 | u64::from(tag)) }
+}
+
+#[test]
+fn a_place_that_is_written_anew_is_the_new_key_only() {
+    for kind in PolicyKind::ALL {
+        let mut policy = kind.build();
+        policy.inserted(&[newcomer(1, 1), newcomer(2, 2), newcomer(3, 3)], None, at(0));
+        // The removal of the first write is told after the second write.
+        policy.inserted(&[newcomer(2, 4)], None, at(100));
+        policy.removed(Slot::new(2, 2));
+        policy.looked_up(&[Seen::Here(Slot::new(2, 2)), Seen::Here(Slot::new(9, 9))], at(1_000));
+        assert_eq!(policy.len(), 3, "{kind}");
+        policy.removed(Slot::new(2, 4));
+        assert_eq!(policy.len(), 2, "{kind}");
+        let mut goes = |slot: Slot| Verdict::Goes { key: Key(slot.number.into()), bytes: 1 };
+        let rest = policy.victims(9, at(60_000), &mut Victims::new(9, &mut goes));
+        assert_eq!(rest.iter().map(|slot| slot.number).collect::<BTreeSet<_>>(), BTreeSet::from([1, 3]), "{kind}");
+    }
+}
+
+#[test]
+fn a_key_that_left_without_a_word_is_forgotten_when_its_turn_comes() {
+    for kind in PolicyKind::ALL {
+        let mut policy = kind.build();
+        policy.inserted(&[newcomer(1, 1), newcomer(2, 2)], None, at(0));
+        let mut judge = |slot: Slot| match slot.number {
+            1 => Verdict::Goes { key: Key(1), bytes: 7 },
+            _ => Verdict::Gone,
+        };
+        let victims = policy.victims(8, at(60_000), &mut Victims::new(9, &mut judge));
+        assert_eq!((victims.len(), policy.len()), (1, 0), "{kind}");
+    }
 }

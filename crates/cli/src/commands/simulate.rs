@@ -68,8 +68,8 @@ fn read(args: &ReplayArgs) -> Outcome<Vec<Access>> {
 fn line(args: &ReplayArgs, accesses: &[Access], capacity: usize, bar: &ProgressBar) -> Line {
     let first_half = accesses.len() as u64 / 2;
     let mut middle = Score::default();
-    let mut policy = args.policy.build(capacity);
-    let score = simulate(accesses, &mut *policy, capacity, &mut |score| {
+    let mut policy = args.policy.keyed();
+    let score = simulate(accesses, &mut policy, capacity, &mut |score| {
         if score.requests == first_half {
             middle = *score;
         }

@@ -27,13 +27,14 @@ const NO_QUEUE: u8 = HELD + 1;
 /// Sizes of a [`Chain`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChainSettings {
-    /// Evicted keys that are remembered for each resident one, 5.3 bytes each.
+    /// Evicted keys that are remembered for each resident one, 5.3 bytes each; in pools of more than 131,072 keys fewer,
+    /// down to two.
     pub ghosts_per_key: usize,
 }
 
 impl Default for ChainSettings {
     fn default() -> Self {
-        ChainSettings { ghosts_per_key: 2 }
+        ChainSettings { ghosts_per_key: 8 }
     }
 }
 
@@ -69,7 +70,7 @@ struct Position {
     extends: bool,
 }
 
-/// Our policy. 28 bytes a key, and 11 for its share of the ghosts once keys have been evicted.
+/// Our policy. 28 bytes a key, and once keys have been evicted 43 for its share of the ghosts, 11 in large pools.
 #[derive(Debug)]
 pub struct Chain {
     nodes: Arena<Facts>,

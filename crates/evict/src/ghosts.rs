@@ -30,6 +30,10 @@ struct Set {
 /// Sets that are allocated as one.
 const PAGE: usize = 1024;
 
+/// Beyond so many ghosts (5.6 MB) there are only [`FEW_PER_KEY`]: what comes back to a large pool was there long ago.
+const MANY: usize = 1 << 20;
+const FEW_PER_KEY: usize = 2;
+
 /// So many ghosts for each resident key. A newcomer takes the place of the oldest of its set. Two keys are taken for one
 /// another with a chance of 12 in 65,535. Memory is taken where ghosts are buried, not before.
 #[derive(Debug)]
@@ -55,7 +59,8 @@ impl Ghosts {
         if keys <= self.keys * 2 && keys >= self.keys / 8 {
             return;
         }
-        let sets = keys.saturating_mul(self.per_key).div_ceil(WAYS);
+        let at_most = keys.saturating_mul(self.per_key);
+        let sets = at_most.min(MANY.max(keys.saturating_mul(FEW_PER_KEY))).div_ceil(WAYS);
         *self = Ghosts { per_key: self.per_key, keys, sets, pages: vec![None; sets.div_ceil(PAGE)] };
     }
 

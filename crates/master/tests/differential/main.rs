@@ -1,0 +1,235 @@
+//! One sequence of operations, played to the peer's master and to ours: the same answers, except where a named rule says
+//! otherwise. `YB_DIFFERENTIAL_SEED` and `YB_DIFFERENTIAL_OPS` choose another sequence and its length.
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod answer;
+mod masters;
+mod op;
+mod rules;
+mod script;
+mod side;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use answer::Answer;
+use masters::{Master, Setup};
+use op::{Key, Op};
+use rules::{Pair, explain};
+use script::{KEYS, NAMED_KEYS, Script};
+use side::{OWNERS, Side};
+use yb_env::Clock;
+
+/// Read leases last this long.
+const LEASE: Duration = Duration::from_millis(800);
+/// Longer than a lease; two of them longer than the discard timeout of 2 s, one shorter.
+const STEP: Duration = Duration::from_millis(1300);
+/// A burst of operations between two steps ends after this, so that no lease ends within it.
+const BURST: Duration = Duration::from_millis(250);
+/// What was asked in a burst that took longer is not judged: the machine was too busy.
+const BURST_MAX: Duration = Duration::from_millis(450);
+
+struct Game {
+    ours: Side,
+    theirs: Side,
+    script: Script,
+    tenants: usize,
+    seen: BTreeMap<&'static str, u64>,
+    unexplained: Vec<String>,
+    judged: u64,
+    slow: u64,
+    /// What was asked and answered lately.
+    history: VecDeque<(Op, Vec<Answer>, Vec<Answer>)>,
+}
+
+/// Operations that the history keeps.
+const HISTORY: usize = 400;
+
+impl Game {
+    fn start(&mut self) {
+        for segment in 0..OWNERS.len() {
+            self.both(&Op::Mount { client: OWNERS[segment], segment, broken: false });
+        }
+        for client in BTreeSet::from(OWNERS) {
+            self.both(&Op::Remount { client });
+        }
+    }
+
+    fn both(&mut self, op: &Op) -> (Vec<Answer>, Vec<Answer>) {
+        (self.ours.play(op), self.theirs.play(op))
+    }
+
+    /// Plays one operation and answers what differs without a rule.
+    fn turn(&mut self) -> Vec<String> {
+        let op = self.script.next();
+        self.prepare(&op);
+        let (ours, theirs) = self.both(&op);
+        self.judged += 1;
+        let mut unexplained = Vec::new();
+        let mut parted = Vec::new();
+        if ours.len() != theirs.len() {
+            unexplained.push(format!("{}\n   ours   {ours:?}\n   theirs {theirs:?}", brief(&op)));
+        }
+        for (at, (ours, theirs)) in ours.iter().zip(&theirs).enumerate() {
+            let key = op.keys().get(at).copied();
+            let anywhere = key.is_some_and(|key| key.number >= NAMED_KEYS);
+            let placed = |answer: &Answer| match anywhere {
+                true => answer.clone().anywhere(),
+                false => answer.clone().named_only(is_anywhere),
+            };
+            let same = placed(ours) == placed(theirs);
+            let memory = key.and_then(|key| self.script.memory.get(&key)).copied().unwrap_or_default();
+            if same {
+                continue;
+            }
+            let pair = Pair { op: &op, at, memory, ours, theirs };
+            match explain(&pair) {
+                _ if pair.placed_elsewhere() => parted.extend(key),
+                Some(rule) => {
+                    *self.seen.entry(rule.name).or_default() += 1;
+                    parted.extend(key.filter(|_| rule.parts));
+                }
+                None => {
+                    let who = format!("{}\n   {key:?} {memory:?}", brief(&op));
+                    let before = self.before(key);
+                    unexplained.push(format!("{who}\n   ours   {ours:?}\n   theirs {theirs:?}\n{before}"));
+                    parted.extend(key);
+                }
+            }
+        }
+        self.remember(&op, &ours);
+        self.history.push_back((op, ours, theirs));
+        while self.history.len() > HISTORY {
+            self.history.pop_front();
+        }
+        for key in parted {
+            self.clear(key);
+        }
+        unexplained
+    }
+
+    /// What was done lately to this key, or to everything.
+    fn before(&self, key: Option<Key>) -> String {
+        let touches = |op: &Op| op.keys().is_empty() || key.is_some_and(|key| op.keys().contains(&key));
+        let told = self.history.iter().rev().filter(|(op, ..)| touches(op)).take(8);
+        told.map(|(op, ours, theirs)| format!("      {}\n         {ours:?}\n         {theirs:?}\n", brief(op))).collect()
+    }
+
+    /// Objects that lie anywhere lie elsewhere on each side; a segment that goes would take others.
+    fn prepare(&mut self, op: &Op) {
+        if matches!(op, Op::Unmount { .. } | Op::Graceful { .. }) {
+            for tenant in 0..self.tenants {
+                (NAMED_KEYS..KEYS).for_each(|number| self.clear(Key { tenant, number }));
+            }
+        }
+    }
+
+    fn remember(&mut self, op: &Op, ours: &[Answer]) {
+        for (at, _) in ours.iter().enumerate().filter(|(_, answer)| answer.succeeded()) {
+            let Some(key) = op.keys().get(at) else { continue };
+            let memory = self.script.memory.entry(*key).or_default();
+            match op {
+                Op::Start { client, write, .. } => {
+                    memory.writer = *client;
+                    memory.upserting = *write == op::Write::Upsert;
+                }
+                Op::End { .. } | Op::Revoke { .. } | Op::Remove { .. } => memory.upserting = false,
+                Op::ShiftStart { client, .. } => memory.shifter = *client,
+                _ => {}
+            }
+        }
+    }
+
+    fn clear(&mut self, key: Key) {
+        self.ours.clear(key);
+        self.theirs.clear(key);
+        self.script.memory.remove(&key);
+    }
+
+    /// One burst; what differs in it without a rule.
+    fn burst(&mut self, clock: &Clock, left: &mut u64) {
+        let begin = clock.now();
+        let mut unexplained = Vec::new();
+        while *left > 0 && clock.now().since(begin) < BURST {
+            unexplained.extend(self.turn());
+            *left -= 1;
+        }
+        if clock.now().since(begin) < BURST_MAX {
+            self.unexplained.extend(unexplained);
+            return;
+        }
+        self.slow += 1;
+        eprintln!("a burst took too long and is not judged");
+        for tenant in 0..self.tenants {
+            (0..KEYS).for_each(|number| self.clear(Key { tenant, number }));
+        }
+    }
+}
+
+fn is_anywhere(key: &str) -> bool {
+    (NAMED_KEYS..KEYS).any(|number| Key { tenant: 0, number }.bytes() == key.as_bytes())
+}
+
+/// The operation without what is as always.
+fn brief(op: &Op) -> String {
+    let mut text = format!("{op:?}");
+    let plain = yb_types::ReplicateConfig::default();
+    for part in format!("{plain:?}").trim_start_matches("ReplicateConfig { ").trim_end_matches(" }").split(", ") {
+        if !part.starts_with("replica_num") {
+            text = text.replace(&format!(", {part}"), "");
+        }
+    }
+    text
+}
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+fn play(setup: &Setup) {
+    let Some(theirs) = Master::peer(setup) else { return };
+    let ours = Master::ours(setup);
+    let seed = number("YB_DIFFERENTIAL_SEED", setup.seed);
+    let mut left = number("YB_DIFFERENTIAL_OPS", 3000);
+    eprintln!("{}: seed {seed}, {left} operations", setup.version);
+    let mut game = Game {
+        ours: Side::new(ours.address(), setup.version, setup.tenants),
+        theirs: Side::new(theirs.address(), setup.version, setup.tenants),
+        script: Script::new(seed, setup.tenants.len(), setup.version >= yb_types::WireVersion::V0_3_14),
+        tenants: setup.tenants.len(),
+        seen: BTreeMap::new(),
+        unexplained: Vec::new(),
+        judged: 0,
+        slow: 0,
+        history: VecDeque::new(),
+    };
+    game.start();
+    let clock = Clock::real();
+    while left > 0 {
+        game.burst(&clock, &mut left);
+        yb_env::sleep(STEP);
+    }
+    eprintln!("{} operations; by rule: {:#?}", game.judged, game.seen);
+    let shown = game.unexplained.iter().take(40).map(String::as_str).collect::<Vec<_>>().join("\n");
+    let count = game.unexplained.len();
+    assert!(count == 0, "{count} answers differ without a rule, seed {seed}:\n{shown}");
+}
+
+#[test]
+fn one_tenant_as_0_3_13() {
+    play(&Setup { version: yb_types::WireVersion::V0_3_13, tenants: &["default"], many_tenants: false, seed: 1 });
+}
+
+#[test]
+fn one_tenant_as_0_3_14() {
+    play(&Setup { version: yb_types::WireVersion::V0_3_14, tenants: &["default"], many_tenants: false, seed: 2 });
+}
+
+#[test]
+fn every_rule_is_in_the_docs() {
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/master-differences.md")).unwrap();
+    for rule in rules::RULES {
+        assert!(page.contains(&format!("| `{}` |", rule.name)), "{} is not in docs/master-differences.md", rule.name);
+    }
+}

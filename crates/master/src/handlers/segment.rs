@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use yb_catalog::{Effects, MountRefusal};
+use yb_catalog::{Effects, MountRefusal, MountedSegment};
 use yb_pack::PackMap;
 use yb_rpc::{DeferredReply, Outcome, Reply};
 use yb_types::{ClientId, ErrorCode, MonotonicTime, Segment, SegmentStatus};
@@ -167,10 +167,7 @@ pub(crate) fn graceful_unmount(context: &mut Context<'_, '_>, reply: Reply<'_>) 
 }
 
 /// Status of the first mounted segment that is wanted.
-fn find_status(
-    shared: &Shared,
-    wanted: impl Fn(&yb_catalog::MountedSegment) -> bool,
-) -> Result<SegmentStatus, ErrorCode> {
+fn find_status(shared: &Shared, wanted: impl Fn(&MountedSegment) -> bool) -> Result<SegmentStatus, ErrorCode> {
     let segments = shared.catalog.segments();
     let found = segments.iter().find(|segment| segment.status() != SegmentStatus::UNMOUNTING && wanted(segment));
     found.map(|segment| segment.status()).ok_or(ErrorCode::SEGMENT_NOT_FOUND)
@@ -196,7 +193,8 @@ pub(crate) fn batch_query_ip(context: &mut Context<'_, '_>, mut reply: Reply<'_>
         if hosts.iter().any(|(known, _)| *known == client) {
             continue;
         }
-        let mut owned = segments.iter().filter(|segment| segment.owner() == client).peekable();
+        let there = |segment: &&Arc<MountedSegment>| segment.status() != SegmentStatus::UNMOUNTING;
+        let mut owned = segments.iter().filter(there).filter(|segment| segment.owner() == client).peekable();
         if owned.peek().is_none() {
             continue;
         }

@@ -44,7 +44,11 @@ pub enum Answer {
     Number(i64),
     Text(String),
     Places(Vec<Place>),
-    Found { places: Vec<Place>, lease_ms: u64, checksum: Option<u64> },
+    Found {
+        places: Vec<Place>,
+        lease_ms: u64,
+        checksum: Option<u64>,
+    },
     Keys(BTreeMap<String, Vec<Place>>),
 }
 

@@ -17,7 +17,7 @@ use answer::Answer;
 use masters::{Master, Setup};
 use op::{Key, Op};
 use rules::{Pair, explain};
-use script::{KEYS, NAMED_KEYS, Script};
+use script::{KEYS, Memory, NAMED_KEYS, Script};
 use side::{OWNERS, Side};
 use yb_env::Clock;
 
@@ -88,13 +88,13 @@ impl Game {
                 _ if pair.placed_elsewhere() => parted.extend(key),
                 Some(rule) => {
                     *self.seen.entry(rule.name).or_default() += 1;
-                    parted.extend(key.filter(|_| rule.parts));
+                    parted.extend(self.touched(&op, at).into_iter().filter(|_| rule.parts));
                 }
                 None => {
                     let who = format!("{}\n   {key:?} {memory:?}", brief(&op));
                     let before = self.before(key);
                     unexplained.push(format!("{who}\n   ours   {ours:?}\n   theirs {theirs:?}\n{before}"));
-                    parted.extend(key);
+                    parted.extend(self.touched(&op, at));
                 }
             }
         }
@@ -109,11 +109,27 @@ impl Game {
         unexplained
     }
 
+    /// The keys that the answer at this place is about.
+    fn touched(&self, op: &Op, at: usize) -> Vec<Key> {
+        let all = |tenant: usize| (0..KEYS).map(move |number| Key { tenant, number });
+        match op {
+            Op::Clear { keys, .. } => keys.clone(),
+            Op::Regex { tenant, .. } | Op::RemoveRegex { tenant, .. } | Op::RemoveAll { tenant, .. } => {
+                all(*tenant).collect()
+            }
+            _ => op.keys().get(at).copied().into_iter().collect(),
+        }
+    }
+
     /// What was done lately to this key, or to everything.
     fn before(&self, key: Option<Key>) -> String {
-        let touches = |op: &Op| op.keys().is_empty() || key.is_some_and(|key| op.keys().contains(&key));
-        let told = self.history.iter().rev().filter(|(op, ..)| touches(op)).take(8);
-        told.map(|(op, ours, theirs)| format!("      {}\n         {ours:?}\n         {theirs:?}\n", brief(op))).collect()
+        let touches = |op: &Op| match key {
+            Some(key) => op.keys().contains(&key) || op.is_about_all(),
+            None => op.keys().is_empty(),
+        };
+        let told = self.history.iter().rev().filter(|(op, ..)| touches(op)).take(12);
+        told.map(|(op, ours, theirs)| format!("      {}\n         {ours:?}\n         {theirs:?}\n", brief(op)))
+            .collect()
     }
 
     /// Objects that lie anywhere lie elsewhere on each side; a segment that goes would take others.
@@ -130,11 +146,14 @@ impl Game {
             let Some(key) = op.keys().get(at) else { continue };
             let memory = self.script.memory.entry(*key).or_default();
             match op {
-                Op::Start { client, write, .. } => {
+                Op::Start { client, write, config, .. } => {
                     memory.writer = *client;
+                    memory.grouped = config.group_ids.as_ref().is_some_and(|groups| !groups[at].is_empty());
                     memory.upserting = *write == op::Write::Upsert;
                 }
-                Op::End { .. } | Op::Revoke { .. } | Op::Remove { .. } => memory.upserting = false,
+                Op::End { .. } | Op::Revoke { .. } => memory.upserting = false,
+                Op::Remove { .. } => *memory = Memory { writer: memory.writer, ..Memory::default() },
+                Op::AdminGet { form: op::Form::Batch, .. } => memory.shown_to_admin = true,
                 Op::ShiftStart { client, .. } => memory.shifter = *client,
                 _ => {}
             }
@@ -228,7 +247,8 @@ fn one_tenant_as_0_3_14() {
 
 #[test]
 fn every_rule_is_in_the_docs() {
-    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/master-differences.md")).unwrap();
+    let page =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/master-differences.md")).unwrap();
     for rule in rules::RULES {
         assert!(page.contains(&format!("| `{}` |", rule.name)), "{} is not in docs/master-differences.md", rule.name);
     }

@@ -29,6 +29,8 @@ impl Setup {
             format!("--default_kv_lease_ttl={lease}"),
             "--put_start_discard_timeout_sec=2".to_owned(),
             "--client_ttl=3600".to_owned(),
+            // The default differs between the generations.
+            "--max_kv_soft_pin_ttl=86400000".to_owned(),
             "--eviction_high_watermark_ratio=0.99".to_owned(),
             format!("--enable_multi_tenants={}", self.many_tenants),
         ]

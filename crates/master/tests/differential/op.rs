@@ -70,6 +70,12 @@ pub enum Op {
 }
 
 impl Op {
+    /// Whether it may change keys that it does not name.
+    pub fn is_about_all(&self) -> bool {
+        matches!(self, Op::Unmount { .. } | Op::Graceful { .. } | Op::Regex { .. } | Op::RemoveRegex { .. })
+            || matches!(self, Op::RemoveAll { .. })
+    }
+
     /// The keys whose answers come one by one, in order.
     pub fn keys(&self) -> &[Key] {
         match self {

@@ -30,8 +30,7 @@ impl Pair<'_> {
     pub fn placed_elsewhere(&self) -> bool {
         let (Op::Start { config, .. }, Answer::Places(ours)) = (self.op, self.ours) else { return false };
         let preferred = |at: &String| config.preferred_segments.contains(at);
-        ours.iter().any(|place| !preferred(&place.at))
-            && self.ours.clone().anywhere() == self.theirs.clone().anywhere()
+        ours.iter().any(|place| !preferred(&place.at)) && self.ours.clone().anywhere() == self.theirs.clone().anywhere()
     }
 }
 
@@ -61,10 +60,21 @@ pub const RULES: &[Rule] = &[
         applies: |pair| pair.size() == Some(0) && pair.theirs.is_code(Code::INVALID_PARAMS),
     },
     Rule {
+        name: "admin-lookup-without-lease",
+        parts: true,
+        applies: |pair| {
+            pair.memory.shown_to_admin && pair.theirs.is_code(Code::OBJECT_HAS_LEASE) && pair.ours.succeeded()
+        },
+    },
+    Rule {
         name: "not-built",
         parts: true,
         applies: |pair| {
-            pair.ours.is_code(Code::NOT_SUPPORTED) || matches!(pair.op, Op::Idle { .. } | Op::Fetch { .. })
+            let kept_by_its_group = pair.memory.grouped && pair.theirs.is_code(Code::OBJECT_HAS_LEASE);
+            pair.ours.is_code(Code::NOT_SUPPORTED)
+                || kept_by_its_group
+                || matches!(pair.op, Op::RemoveRegex { force: false, .. } | Op::RemoveAll { force: false, .. })
+                || matches!(pair.op, Op::Idle { .. } | Op::Fetch { .. })
         },
     },
 ];

@@ -21,6 +21,9 @@ pub struct Memory {
     pub shifter: usize,
     /// An upsert began and did not end.
     pub upserting: bool,
+    pub grouped: bool,
+    /// Looked up with BatchGetReplicaListForAdmin.
+    pub shown_to_admin: bool,
 }
 
 pub struct Script {

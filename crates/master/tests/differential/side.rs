@@ -158,7 +158,8 @@ impl Side {
                 self.one::<call::BatchQueryIp>(&args, |reply| {
                     Answer::of(reply, |map| {
                         let text = |ip: &&[u8]| String::from_utf8_lossy(ip).into_owned();
-                        let mut all: Vec<(ClientId, Vec<String>)> = map.0.iter().map(|(c, ips)| (*c, ips.iter().map(text).collect())).collect();
+                        let mut all: Vec<(ClientId, Vec<String>)> =
+                            map.0.iter().map(|(c, ips)| (*c, ips.iter().map(text).collect())).collect();
                         all.iter_mut().for_each(|(_, ips)| ips.sort());
                         all.sort();
                         Answer::Text(format!("{all:?}"))
@@ -206,7 +207,9 @@ impl Side {
                     tenant_id,
                 };
                 match write {
-                    Write::Put => self.call::<call::BatchPutStart>(&args, |r| r.into_iter().map(Answer::places).collect()),
+                    Write::Put => {
+                        self.call::<call::BatchPutStart>(&args, |r| r.into_iter().map(Answer::places).collect())
+                    }
                     Write::Upsert => {
                         self.call::<call::BatchUpsertStart>(&args, |r| r.into_iter().map(Answer::places).collect())
                     }
@@ -241,16 +244,19 @@ impl Side {
                 }
             }
             Op::Revoke { write, form: Form::Single, client: c, which, .. } => {
-                let args =
-                    PutRevokeArgs { client_id: client(*c), key: &names[0], replica_type: *which, tenant_id };
+                let args = PutRevokeArgs { client_id: client(*c), key: &names[0], replica_type: *which, tenant_id };
                 match write {
                     Write::Put => self.one::<call::PutRevoke>(&args, Answer::done),
                     Write::Upsert => self.one::<call::UpsertRevoke>(&args, Answer::done),
                 }
             }
             Op::Revoke { write: Write::Put, client: c, which, .. } => {
-                let args =
-                    BatchPutRevokeArgs { client_id: client(*c), keys: List::from(&refs), replica_type: *which, tenant_id };
+                let args = BatchPutRevokeArgs {
+                    client_id: client(*c),
+                    keys: List::from(&refs),
+                    replica_type: *which,
+                    tenant_id,
+                };
                 self.call::<call::BatchPutRevoke>(&args, each)
             }
             Op::Revoke { client: c, .. } => {
@@ -270,7 +276,9 @@ impl Side {
             Op::Exist { form: Form::Single, .. } => {
                 self.one::<call::ExistKey>(&KeyArgs { key: &single(&names), tenant_id }, Answer::flag)
             }
-            Op::Exist { .. } => self.call::<call::BatchExistKey>(&KeysArgs { keys: List::from(&refs), tenant_id }, flags),
+            Op::Exist { .. } => {
+                self.call::<call::BatchExistKey>(&KeysArgs { keys: List::from(&refs), tenant_id }, flags)
+            }
             Op::Get { form: Form::Single, .. } => {
                 self.one::<call::GetReplicaList>(&KeyArgs { key: &single(&names), tenant_id }, Answer::found)
             }
@@ -316,9 +324,10 @@ impl Side {
             Op::Remove { form: Form::Single, force, .. } => {
                 self.one::<call::Remove>(&RemoveArgs { key: &names[0], force: *force, tenant_id }, Answer::done)
             }
-            Op::Remove { force, .. } => {
-                self.call::<call::BatchRemove>(&BatchRemoveArgs { keys: List::from(&refs), force: *force, tenant_id }, each)
-            }
+            Op::Remove { force, .. } => self.call::<call::BatchRemove>(
+                &BatchRemoveArgs { keys: List::from(&refs), force: *force, tenant_id },
+                each,
+            ),
             Op::RemoveRegex { tenant, pattern, force } => {
                 let tenant_id = self.tenant_named(*tenant);
                 let args = RemoveArgs { key: pattern.as_bytes(), force: *force, tenant_id };
@@ -366,7 +375,8 @@ impl Side {
 
     fn play_tasks(&mut self, op: &Op) -> Vec<Answer> {
         let tenant_id = self.tenant(op.keys());
-        let names = |numbers: &[usize]| -> Vec<Bytes> { numbers.iter().map(|n| segment_name(*n).into_bytes()).collect() };
+        let names =
+            |numbers: &[usize]| -> Vec<Bytes> { numbers.iter().map(|n| segment_name(*n).into_bytes()).collect() };
         match op {
             Op::ShiftStart { shift: Shift::Copy, client: c, key, source, targets } => {
                 let (src, targets) = (segment_name(*source), names(targets));
@@ -444,14 +454,12 @@ impl Side {
                 self.tasks.push(made);
                 answer
             }
-            Op::QueryTask { task } => {
-                self.one::<call::QueryTask>(&TaskArgs { task_id: self.task(*task) }, |reply| {
-                    Answer::of(reply, |t| {
-                        let who = (0..CLIENTS).find(|c| client(*c) == t.assigned_client);
-                        Answer::Text(format!("{:?} {:?} {who:?} {:?}", t.r#type, t.status, text(t.message)))
-                    })
+            Op::QueryTask { task } => self.one::<call::QueryTask>(&TaskArgs { task_id: self.task(*task) }, |reply| {
+                Answer::of(reply, |t| {
+                    let who = (0..CLIENTS).find(|c| client(*c) == t.assigned_client);
+                    Answer::Text(format!("{:?} {:?} {who:?} {:?}", t.r#type, t.status, text(t.message)))
                 })
-            }
+            }),
             Op::Fetch { client: c, most } => {
                 self.one::<call::FetchTasks>(&FetchTasksArgs { client_id: client(*c), batch_size: *most }, |reply| {
                     Answer::of(reply, |all| {

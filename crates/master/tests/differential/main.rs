@@ -48,8 +48,8 @@ const HISTORY: usize = 400;
 
 impl Game {
     fn start(&mut self) {
-        for segment in 0..OWNERS.len() {
-            self.both(&Op::Mount { client: OWNERS[segment], segment, broken: false });
+        for (segment, client) in OWNERS.into_iter().enumerate() {
+            self.both(&Op::Mount { client, segment, broken: false });
         }
         for client in BTreeSet::from(OWNERS) {
             self.both(&Op::Remount { client });

@@ -39,7 +39,7 @@ impl Setup {
 
 pub enum Master {
     Peer { child: Child, address: SocketAddr },
-    Ours { master: yb_master::Master },
+    Ours { master: Box<yb_master::Master> },
 }
 
 impl Drop for Master {
@@ -89,7 +89,7 @@ impl Master {
         let values = MASTER.resolve(given, &|_| None).unwrap();
         let mut config = MasterConfig::from_values(&values).unwrap();
         config.listen = SocketAddr::from(([127, 0, 0, 1], 0));
-        Master::Ours { master: yb_master::Master::start(config).unwrap() }
+        Master::Ours { master: Box::new(yb_master::Master::start(config).unwrap()) }
     }
 
     pub fn address(&self) -> SocketAddr {

@@ -47,7 +47,7 @@ pub enum Op {
     Graceful { client: usize, segment: usize, grace_ms: u64 },
     Status { segment: usize, by_id: bool },
     QueryIp,
-    Start { write: Write, form: Form, client: usize, keys: Vec<Key>, sizes: Vec<u64>, config: ReplicateConfig },
+    Start { write: Write, form: Form, client: usize, keys: Vec<Key>, sizes: Vec<u64>, config: Box<ReplicateConfig> },
     End { write: Write, form: Form, client: usize, keys: Vec<Key>, which: ReplicaType, checksum: Option<u64> },
     Revoke { write: Write, form: Form, client: usize, keys: Vec<Key>, which: ReplicaType },
     Exist { form: Form, keys: Vec<Key> },

@@ -134,7 +134,7 @@ impl Script {
     fn start(&mut self) -> Op {
         let form = self.form();
         let keys = self.keys(form);
-        let config = self.config(&keys);
+        let config = Box::new(self.config(&keys));
         let mut sizes: Vec<u64> = keys.iter().map(|_| SIZES[self.below(SIZES.len())]).collect();
         if self.one_in(60) {
             sizes[0] = 0;

@@ -190,7 +190,7 @@ impl Side {
                     client_id: client(*c),
                     key: &names[0],
                     slice_length: sizes[0],
-                    config: config.clone(),
+                    config: (**config).clone(),
                     tenant_id,
                 };
                 match write {
@@ -203,7 +203,7 @@ impl Side {
                     client_id: client(*c),
                     keys: List::from(&refs),
                     slice_lengths: sizes.into(),
-                    config: config.clone(),
+                    config: (**config).clone(),
                     tenant_id,
                 };
                 match write {

@@ -1,14 +1,19 @@
 //! The catalog: its parts, and how an object leaves it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use yb_types::{ByteLen, ClientId, MonotonicTime, SegmentId};
 
 use crate::clients::Clients;
+use crate::contention::{WaitClock, Waits};
+use crate::departed::{Absence, Departed};
 use crate::effects::{Effects, Quiesce};
 use crate::entry::{Entry, Replica};
 use crate::key::{KeyHash, KeyHasher, SHARDS, Tenant};
+use crate::live::Live;
 use crate::placement::{FreeRatioFirst, PlacementPolicy, RandomPlacement};
 use crate::segment::Hold;
 use crate::segments::{SegmentTable, Segments};
@@ -22,7 +27,7 @@ use crate::upkeep::Chores;
 ///
 /// Order of locks: clients, segment registry, one shard, one segment's space. Never two shards.
 pub struct Catalog {
-    pub(crate) settings: CatalogSettings,
+    pub(crate) settings: Live<CatalogSettings>,
     pub(crate) hasher: KeyHasher,
     pub(crate) shards: Box<[Shard]>,
     /// The order of each shard's oldest candidate for eviction, side by side, so that finding the oldest of all reads
@@ -33,6 +38,8 @@ pub struct Catalog {
     pub(crate) chores: Mutex<Chores>,
     pub(crate) counters: Counters,
     pub(crate) tenants: Tenants,
+    pub(crate) departed: Departed,
+    pub(crate) waits: Arc<Waits>,
     pub(crate) placement: Box<dyn PlacementPolicy>,
     /// A put found no space, and evicting for it did not help.
     pub(crate) starved: AtomicBool,
@@ -73,19 +80,22 @@ impl Catalog {
     /// [`BadSettings`] when the settings contradict each other.
     pub fn with_placement(settings: CatalogSettings, placement: Box<dyn PlacementPolicy>) -> Result<Self, BadSettings> {
         settings.check()?;
+        let waits = Arc::new(Waits::default());
         Ok(Catalog {
             hasher: KeyHasher::new(settings.hash_seed),
-            shards: (0..SHARDS).map(|_| Shard::new()).collect(),
+            shards: (0..SHARDS).map(|_| Shard::new(Arc::clone(&waits))).collect(),
             fronts: (0..SHARDS).map(|_| AtomicU64::new(NO_FRONT)).collect(),
             segments: Segments::default(),
             clients: Mutex::new(Clients::default()),
             chores: Mutex::new(Chores::default()),
             counters: Counters::default(),
             tenants: if settings.multi_tenant { Tenants::multi(settings.tenants_max) } else { Tenants::single() },
+            departed: Departed::new(),
+            waits,
             placement,
             starved: AtomicBool::new(false),
             next_id: AtomicU64::new(1),
-            settings,
+            settings: Live::new(settings),
         })
     }
 
@@ -98,6 +108,45 @@ impl Catalog {
     pub fn tenants(&self) -> &Tenants {
         self.tenants.set_capacity(self.segments.capacity().0);
         &self.tenants
+    }
+
+    /// From now on it runs with these settings. Placement, alignment and the seed of the hash stay as they were; leases
+    /// and deadlines that were given out stay as they are.
+    ///
+    /// # Errors
+    /// [`BadSettings`] when the settings contradict each other, or were changed too often.
+    pub fn retune(&self, settings: CatalogSettings) -> Result<(), BadSettings> {
+        settings.check()?;
+        let old = self.settings();
+        let (allocation_strategy, alignment, hash_seed) = (old.allocation_strategy, old.alignment, old.hash_seed);
+        let settings = CatalogSettings { allocation_strategy, alignment, hash_seed, ..settings };
+        self.settings.replace(settings).map_err(|_| BadSettings::ChangedTooOften)
+    }
+
+    /// The longest lease that this catalog may have given out.
+    pub(crate) fn longest_lease(&self) -> Duration {
+        self.settings.all().map(|settings| settings.lease_ttl).max().unwrap_or_default()
+    }
+
+    /// Measures from now on how long threads wait for shards; see [`shard_waits`](Self::shard_waits).
+    pub fn measure_waits(&self, clock: WaitClock) {
+        self.waits.measure_with(clock);
+    }
+
+    /// How often a thread had to wait for a shard, and the nanoseconds of these waits.
+    pub fn shard_waits(&self) -> (u64, u64) {
+        self.waits.so_far()
+    }
+
+    /// What is known about a key that a lookup did not find.
+    pub fn why_absent(&self, tenant: Tenant, key: &[u8]) -> Absence {
+        self.departed.why(self.hash(tenant, key))
+    }
+
+    /// Remembers why an object leaves; to be called before it is erased.
+    pub(crate) fn departs(&self, state: &ShardState, slot: u32, why: Absence) {
+        let entry = &state.slab[slot];
+        self.departed.note(self.hash(entry.tenant, entry.key.as_slice()), why);
     }
 
     /// Counters and gauges now, read one after another, not at one moment. Locks every shard for an instant: for
@@ -206,6 +255,7 @@ impl Catalog {
         if !entry.replicas.as_slice().is_empty() {
             return true;
         }
+        self.departs(state, slot, Absence::Lost);
         self.erase(state, slot, Leave::Readable, now, &mut Effects::default());
         self.counters.add(|c| &c.lost_keys, 1);
         false

@@ -18,7 +18,9 @@
 mod catalog;
 mod check;
 mod clients;
+mod contention;
 mod deferred;
+mod departed;
 mod effects;
 mod entry;
 mod evict;
@@ -26,6 +28,7 @@ mod extras;
 mod key;
 mod list;
 mod listing;
+mod live;
 mod lookup;
 mod mount;
 mod placement;
@@ -45,6 +48,8 @@ mod view;
 
 pub use catalog::{Caller, Catalog};
 pub use clients::ClientReport;
+pub use contention::WaitClock;
+pub use departed::Absence;
 pub use effects::{Effects, MountRefusal, PutRefusal, Quiesce, SegmentGone, UnmountCause};
 pub use key::{SHARDS, Tenant};
 pub use listing::ListCursor;

@@ -74,7 +74,7 @@ impl Catalog {
         if !clients.seen(client, now, self.settings.clients_max) {
             return Err(MountRefusal::TooManyClients(client));
         }
-        let rests_until = now + self.settings.lease_ttl;
+        let rests_until = now + self.longest_lease();
         for segment in segments {
             self.add_if_missing(&mut registry, segment, client, rests_until, now, effects);
         }
@@ -216,7 +216,7 @@ impl Catalog {
         let (info, owner) = (segment.info(), segment.owner());
         if cause != UnmountCause::Asked && segment.used().0 > 0 {
             // Its readers hold leases on it, and its client may come back with the same memory.
-            registry.remember_lost(info, now, now + self.settings.lease_ttl);
+            registry.remember_lost(info, now, now + self.longest_lease());
         }
         effects.segments_gone.push(SegmentGone { id: info.id, name: info.name.clone(), owner, cause });
         self.chores.lock().add_sweep(segment);

@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use yb_types::{ByteLen, MonotonicTime};
 
 use crate::catalog::{Catalog, Leave};
+use crate::departed::Absence;
 use crate::effects::Effects;
 use crate::shard::NO_FRONT;
 
@@ -123,6 +124,7 @@ impl Catalog {
             let granted = budget;
             let next_best = oldest.peek().map_or(u64::MAX, |Reverse((front, ..))| *front);
             if let Some(slot) = state.victim(now, take_soft_pinned, next_best, &mut budget) {
+                self.departs(&state, slot, Absence::Evicted);
                 done.bytes.0 += self.erase(&mut state, slot, Leave::Readable, now, &mut Effects::default()).0;
                 done.keys += 1;
             }

@@ -6,6 +6,7 @@
 use yb_types::{ErrorCode, MonotonicTime};
 
 use crate::catalog::{Catalog, Leave};
+use crate::departed::Absence;
 use crate::effects::Effects;
 use crate::entry::Entry;
 use crate::key::Tenant;
@@ -51,6 +52,7 @@ impl Catalog {
             return Err(ErrorCode::OBJECT_NOT_FOUND);
         }
         may_remove(&state.slab[slot], force, now)?;
+        self.departs(&state, slot, Absence::Removed);
         self.erase(&mut state, slot, Leave::Readable, now, &mut Effects::default());
         Ok(())
     }
@@ -71,11 +73,11 @@ impl Catalog {
         for shard in &self.shards {
             let mut state = shard.state.write();
             for slot in slots_where(&state, |entry| wanted(entry) && may_remove(entry, force, now).is_ok()) {
-                removed += u64::from(
-                    self.drop_lost_replicas(&mut state, slot, now)
-                        .then(|| self.erase(&mut state, slot, Leave::Readable, now, &mut Effects::default()))
-                        .is_some(),
-                );
+                if self.drop_lost_replicas(&mut state, slot, now) {
+                    self.departs(&state, slot, Absence::Removed);
+                    self.erase(&mut state, slot, Leave::Readable, now, &mut Effects::default());
+                    removed += 1;
+                }
             }
         }
         removed

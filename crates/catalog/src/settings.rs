@@ -94,6 +94,9 @@ pub enum BadSettings {
     /// Not a share.
     #[error("eviction_high_watermark_ratio must be in 0..=1")]
     EvictionWatermark,
+    /// Old versions are kept for those who read them.
+    #[error("settings were changed too often while this process runs; restart it to change them again")]
+    ChangedTooOften,
 }
 
 impl CatalogSettings {

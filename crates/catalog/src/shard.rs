@@ -6,11 +6,12 @@
 //! - the list of unfinished puts is in order of their start;
 //! - an entry has the flag of a soft pin exactly when its extras have one; the shard counts them.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::RwLock;
 use yb_types::MonotonicTime;
 
+use crate::contention::{CountedLock, Waits};
 use crate::entry::{Entry, flag};
 use crate::evict::{EvictionPolicy, SecondChance, Verdict};
 use crate::extras::SoftPin;
@@ -22,7 +23,7 @@ use crate::table::Table;
 /// What keeps shards of different cores off each other's cache lines.
 #[repr(align(128))]
 pub(crate) struct Shard {
-    pub state: RwLock<ShardState>,
+    pub state: CountedLock<ShardState>,
 }
 
 pub(crate) struct ShardState {
@@ -38,16 +39,19 @@ pub(crate) struct ShardState {
 pub(crate) const NO_FRONT: u64 = u64::MAX;
 
 impl Shard {
-    pub fn new() -> Self {
+    pub fn new(waits: Arc<Waits>) -> Self {
         Shard {
-            state: RwLock::new(ShardState {
-                table: Table::new(),
-                slab: Slab::new(),
-                unfinished: List::new(),
-                queue: SecondChance::new(),
-                soft_pins: 0,
-                front: NO_FRONT,
-            }),
+            state: CountedLock::new(
+                ShardState {
+                    table: Table::new(),
+                    slab: Slab::new(),
+                    unfinished: List::new(),
+                    queue: SecondChance::new(),
+                    soft_pins: 0,
+                    front: NO_FRONT,
+                },
+                waits,
+            ),
         }
     }
 }

@@ -20,7 +20,7 @@ use crate::segments::{SegmentTable, Segments};
 use crate::settings::{AllocationStrategy, BadSettings, CatalogSettings};
 use crate::shard::{NO_FRONT, Shard, ShardState};
 use crate::stats::{Counters, Stats};
-use crate::tenants::Tenants;
+use crate::tenants::{TenantOrder, Tenants};
 use crate::upkeep::Chores;
 
 /// All that the master knows. Shared by every worker; each call locks what it touches.
@@ -81,15 +81,17 @@ impl Catalog {
     pub fn with_placement(settings: CatalogSettings, placement: Box<dyn PlacementPolicy>) -> Result<Self, BadSettings> {
         settings.check()?;
         let waits = Arc::new(Waits::default());
+        let tenants = if settings.multi_tenant { Tenants::multi(settings.tenants_max) } else { Tenants::single() };
+        let order = |shard| tenants.is_multi().then(|| TenantOrder::new(shard, Arc::clone(tenants.occupancy())));
         Ok(Catalog {
             hasher: KeyHasher::new(settings.hash_seed),
-            shards: (0..SHARDS).map(|_| Shard::new(Arc::clone(&waits))).collect(),
+            shards: (0..SHARDS).map(|shard| Shard::new(order(shard), Arc::clone(&waits))).collect(),
             fronts: (0..SHARDS).map(|_| AtomicU64::new(NO_FRONT)).collect(),
             segments: Segments::default(),
             clients: Mutex::new(Clients::default()),
             chores: Mutex::new(Chores::default()),
             counters: Counters::default(),
-            tenants: if settings.multi_tenant { Tenants::multi(settings.tenants_max) } else { Tenants::single() },
+            tenants,
             departed: Departed::new(),
             waits,
             placement,

@@ -61,5 +61,5 @@ pub use remove::Force;
 pub use segment::{MountedSegment, Reach};
 pub use settings::{AllocationStrategy, BadSettings, CatalogSettings};
 pub use stats::Stats;
-pub use tenants::{PolicyRefusal, TenantQuota, TenantSums, Tenants, is_valid_tenant_name};
+pub use tenants::{ClearCursor, PolicyRefusal, TenantQuota, TenantSums, Tenants, is_valid_tenant_name};
 pub use view::{ObjectView, ReplicaView};

@@ -17,7 +17,7 @@ use crate::catalog::{Caller, Catalog, Leave};
 use crate::effects::{Effects, PutRefusal};
 use crate::entry::{Replica, Replicas, flag};
 use crate::extras::SoftPin;
-use crate::key::{KeyBytes, KeyHash};
+use crate::key::{KeyBytes, KeyHash, Tenant};
 use crate::placement::{PlacementView, Random};
 use crate::reclaim::MakeRoom;
 use crate::segments::SegmentTable;
@@ -141,22 +141,35 @@ impl Catalog {
                 }
                 Err(refusal) => {
                     drop(state);
-                    let now = batch.call.caller.now;
-                    if refusal == PutRefusal::NoSpace && self.make_room(&mut tries, ByteLen(item.size), now) {
+                    if self.give_way(&mut tries, batch, item, refusal) {
                         continue;
                     }
-                    self.count_refusal(refusal);
+                    self.count_refusal(batch.call.caller.tenant, refusal);
                     return sink(Err(refusal));
                 }
             }
         }
     }
 
-    fn count_refusal(&self, refusal: PutRefusal) {
+    /// Evicts what may let a refused put succeed; `false` when trying again is of no use.
+    fn give_way(&self, tries: &mut MakeRoom, batch: &Batch<'_>, item: &Item<'_>, refusal: PutRefusal) -> bool {
+        let Caller { tenant, now, .. } = batch.call.caller;
+        match refusal {
+            PutRefusal::NoSpace => self.make_room(tries, tenant, ByteLen(item.size), now),
+            PutRefusal::QuotaExceeded => {
+                let bytes = item.size.saturating_mul(batch.call.config.replica_num);
+                tries.may_ask_tenant() && self.make_quota(tenant, bytes, now)
+            }
+            _ => false,
+        }
+    }
+
+    fn count_refusal(&self, tenant: Tenant, refusal: PutRefusal) {
         match refusal {
             PutRefusal::Busy => self.counters.add(|c| &c.busy_keys, 1),
             PutRefusal::LargerThanAnySegment => self.counters.add(|c| &c.too_large, 1),
             PutRefusal::NoSpace => self.starved.store(true, Ordering::Relaxed),
+            PutRefusal::QuotaExceeded | PutRefusal::LargerThanQuota => self.tenants.count_rejection(tenant),
             _ => {}
         }
         if refusal.code() == ErrorCode::NO_AVAILABLE_HANDLE {

@@ -13,6 +13,7 @@ use yb_types::{ByteLen, MonotonicTime};
 use crate::catalog::{Catalog, Leave};
 use crate::departed::Absence;
 use crate::effects::Effects;
+use crate::key::Tenant;
 use crate::shard::NO_FRONT;
 
 /// What a round of eviction is to free.
@@ -46,7 +47,19 @@ const EVICTIONS_PER_PUT: u32 = 4;
 pub(crate) struct MakeRoom {
     released: bool,
     evictions: u32,
+    tenant_evictions: u32,
 }
+
+impl MakeRoom {
+    /// Whether the tenant's own objects may be asked once more.
+    pub fn may_ask_tenant(&mut self) -> bool {
+        self.tenant_evictions += 1;
+        self.tenant_evictions <= TENANT_EVICTIONS_PER_PUT
+    }
+}
+
+/// How often a put beyond its quota evicts objects of its tenant, as of the peer.
+const TENANT_EVICTIONS_PER_PUT: u32 = 2;
 
 /// How many objects of one shard are looked at under one lock.
 const STEPS_PER_LOCK: u32 = 16;
@@ -94,7 +107,7 @@ impl Catalog {
     }
 
     /// Does the next thing that may make room for an object that found none; `false` when there is nothing left to do.
-    pub(crate) fn make_room(&self, tries: &mut MakeRoom, size: ByteLen, now: MonotonicTime) -> bool {
+    pub(crate) fn make_room(&self, tries: &mut MakeRoom, tenant: Tenant, size: ByteLen, now: MonotonicTime) -> bool {
         if !std::mem::replace(&mut tries.released, true) && self.release_withheld(now, u64::MAX) > 0 {
             return true;
         }
@@ -103,6 +116,9 @@ impl Catalog {
             return false;
         }
         tries.evictions += 1;
+        if self.tenants.is_multi() && self.make_room_fairly(tenant, size, now) {
+            return true;
+        }
         self.evict(&EvictionGoal { target: size, at_least: size }, budget, now).bytes.0 > 0
     }
 

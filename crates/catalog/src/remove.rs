@@ -63,11 +63,6 @@ impl Catalog {
         self.remove_where(force, now, |entry| entry.tenant == tenant && pattern.matches(entry))
     }
 
-    /// Removes everything of a tenant, or of all with `None`; otherwise as [`remove_by_regex`](Self::remove_by_regex).
-    pub fn remove_all(&self, tenant: Option<Tenant>, force: Force, now: MonotonicTime) -> u64 {
-        self.remove_where(force, now, |entry| tenant.is_none_or(|tenant| entry.tenant == tenant))
-    }
-
     fn remove_where(&self, force: Force, now: MonotonicTime, wanted: impl Fn(&Entry) -> bool) -> u64 {
         let mut removed = 0;
         for shard in &self.shards {
@@ -84,7 +79,7 @@ impl Catalog {
     }
 }
 
-fn may_remove(entry: &Entry, force: Force, now: MonotonicTime) -> Result<(), ErrorCode> {
+pub(crate) fn may_remove(entry: &Entry, force: Force, now: MonotonicTime) -> Result<(), ErrorCode> {
     if !entry.is_finished() {
         return Err(ErrorCode::REPLICA_IS_NOT_READY);
     }

@@ -6,6 +6,7 @@
 //! - the list of unfinished puts is in order of their start;
 //! - an entry has the flag of a soft pin exactly when its extras have one; the shard counts them.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,6 +20,7 @@ use crate::key::Tenant;
 use crate::list::List;
 use crate::slab::Slab;
 use crate::table::Table;
+use crate::tenants::TenantOrder;
 
 /// What keeps shards of different cores off each other's cache lines.
 #[repr(align(128))]
@@ -33,13 +35,15 @@ pub(crate) struct ShardState {
     queue: SecondChance,
     soft_pins: u32,
     front: u64,
+    order: Option<Box<TenantOrder>>,
 }
 
 /// "The queue is empty" among the fronts.
 pub(crate) const NO_FRONT: u64 = u64::MAX;
 
 impl Shard {
-    pub fn new(waits: Arc<Waits>) -> Self {
+    /// `order`: the objects of each tenant, where tenants are told apart.
+    pub fn new(order: Option<TenantOrder>, waits: Arc<Waits>) -> Self {
         Shard {
             state: CountedLock::new(
                 ShardState {
@@ -49,6 +53,7 @@ impl Shard {
                     queue: SecondChance::new(),
                     soft_pins: 0,
                     front: NO_FRONT,
+                    order: order.map(Box::new),
                 },
                 waits,
             ),
@@ -111,6 +116,9 @@ impl ShardState {
         if !self.slab[slot].has(flag::HARD_PIN) {
             self.queue.insert(&mut self.slab, slot, now);
         }
+        if let Some(order) = &mut self.order {
+            order.add(slot, &self.slab[slot]);
+        }
     }
 
     /// Takes an entry out of everything.
@@ -123,7 +131,13 @@ impl ShardState {
         }
         self.table.remove(word, slot);
         self.set_soft_pin(slot, None);
-        self.slab.retire(slot)
+        let entry = self.slab.retire(slot);
+        if let Some(order) = &mut self.order
+            && entry.is_finished()
+        {
+            order.left(entry.tenant, &self.slab);
+        }
+        entry
     }
 
     /// The next object that eviction may take, see [`EvictionPolicy::victim`].
@@ -137,6 +151,29 @@ impl ShardState {
                 Verdict::Evictable
             }
         })
+    }
+
+    /// Whether eviction may take a readable object.
+    pub fn is_evictable(&self, slot: u32, take_soft_pinned: bool, now: MonotonicTime) -> bool {
+        let entry = &self.slab[slot];
+        let pinned = !take_soft_pinned && soft_pin(entry).is_some_and(|pin| pin.holds(now));
+        !entry.has(flag::HARD_PIN) && !pinned && entry.lease_end() <= now && !entry.is_referenced()
+    }
+
+    /// What the fronts of a tenant's objects are compared by among shards, smaller first.
+    pub fn tenant_front(&self, tenant: Tenant) -> Option<u32> {
+        self.order.as_ref()?.front(tenant)
+    }
+
+    /// How often [`next_of_tenant`](Self::next_of_tenant) has to be called to meet every object of a tenant.
+    pub fn tenant_len(&self, tenant: Tenant) -> usize {
+        self.order.as_ref().map_or(0, |order| order.len(tenant))
+    }
+
+    /// The next object of a tenant, oldest use first; it stands last from here on. Uses up one of `budget` for each
+    /// record looked at. Also says whether the object was used since it was last looked at.
+    pub fn next_of_tenant(&mut self, tenant: Tenant, now: MonotonicTime, budget: &mut u32) -> Option<(u32, bool)> {
+        self.order.as_mut()?.next(tenant, &self.slab, now, budget)
     }
 
     /// Objects, unfinished puts, and soft pins.
@@ -196,5 +233,12 @@ impl ShardState {
         }
         assert_eq!((unfinished, queued), (self.unfinished.len(), self.queue.len()));
         assert_eq!(pinned, self.soft_pins);
+        if let Some(order) = &self.order {
+            let mut finished: BTreeMap<Tenant, usize> = BTreeMap::new();
+            for entry in self.iter().filter(|entry| entry.is_finished()) {
+                *finished.entry(entry.tenant).or_default() += 1;
+            }
+            order.assert_consistent(&self.slab, &finished);
+        }
     }
 }

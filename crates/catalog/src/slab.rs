@@ -43,6 +43,11 @@ impl Slab {
         Some(())
     }
 
+    /// Slots that there are, vacant ones included.
+    pub fn len(&self) -> u32 {
+        (self.chunks.len() * CHUNK) as u32
+    }
+
     /// The entry in a slot, if the slot exists and is taken.
     pub fn get(&self, slot: u32) -> Option<&Entry> {
         let entry = self.chunks.get(slot as usize / CHUNK)?.get(slot as usize % CHUNK)?;

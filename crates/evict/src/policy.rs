@@ -7,8 +7,8 @@ use std::str::FromStr;
 use yb_types::MonotonicTime;
 
 use crate::chain::Chain;
-use crate::lru::Lru;
 use crate::keyed::Keyed;
+use crate::lru::Lru;
 use crate::near_lru::NearLru;
 use crate::s3fifo::S3Fifo;
 

@@ -41,7 +41,13 @@ pub struct S3Fifo {
 impl S3Fifo {
     /// Without keys.
     pub fn new() -> Self {
-        S3Fifo { nodes: Arena::new(), small: List::EMPTY, main: List::EMPTY, ghosts: Ghosts::new(GHOSTS_PER_KEY), evicted: 0 }
+        S3Fifo {
+            nodes: Arena::new(),
+            small: List::EMPTY,
+            main: List::EMPTY,
+            ghosts: Ghosts::new(GHOSTS_PER_KEY),
+            evicted: 0,
+        }
     }
 
     fn unlink(&mut self, number: u32) {

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use proptest::prelude::*;
 use yb_evict::{
-    Access, Chain, Key, Keyed, Lru, Newcomer, Policy, PolicyKind, Score, Seen, Slot, Verdict, Victims, optimum, simulate,
-    textbook_lru, workload,
+    Access, Chain, Key, Keyed, Lru, Newcomer, Policy, PolicyKind, Score, Seen, Slot, Verdict, Victims, optimum,
+    simulate, textbook_lru, workload,
 };
 use yb_types::MonotonicTime;
 

@@ -1,6 +1,6 @@
 //! What one tenant may use, and uses: a few words that change without a lock.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// No policy, or one that is being deleted: reads and removals work, writes do not.
 const CLOSED: u64 = 0;
@@ -35,6 +35,8 @@ pub(crate) struct Account {
     limit: AtomicU64,
     rejected: AtomicU64,
     evicted_bytes: AtomicU64,
+    /// The shard at which the next search for a victim begins.
+    pub hand: AtomicU32,
 }
 
 impl Account {

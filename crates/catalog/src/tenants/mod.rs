@@ -10,11 +10,16 @@
 //! - while multi-tenancy is off there is one tenant, and no ledger.
 
 mod account;
+mod clear;
+mod evict;
 mod name;
+mod order;
 mod registry;
 mod shares;
 
+pub use clear::ClearCursor;
 pub use name::is_valid_tenant_name;
 pub use registry::{PolicyRefusal, TenantQuota, TenantSums, Tenants};
 
 pub(crate) use account::{Charge, QuotaMiss};
+pub(crate) use order::TenantOrder;

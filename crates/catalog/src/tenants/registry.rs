@@ -12,6 +12,7 @@ use yb_types::{DEFAULT_TENANT, ErrorCode, MonotonicTime};
 
 use super::account::{Account, Charge, QuotaMiss};
 use super::name::is_valid_tenant_name;
+use super::order::Occupancy;
 use super::shares::shares;
 use crate::key::Tenant;
 
@@ -98,6 +99,7 @@ pub struct TenantSums {
 pub struct Tenants {
     multi: bool,
     accounts: Box<[Account]>,
+    occupancy: Arc<Occupancy>,
     names: ArcSwap<Names>,
     register: Mutex<Register>,
     /// The capacity that the effective quotas were computed for.
@@ -144,6 +146,7 @@ impl Tenants {
         let accounts = if multi { usize::from(max) + 1 } else { 0 };
         let tenants = Tenants {
             multi,
+            occupancy: Arc::new(Occupancy::new(accounts)),
             accounts: (0..accounts).map(|_| Account::default()).collect(),
             names: ArcSwap::default(),
             register: Mutex::new(Register { next: 1, ..Register::default() }),
@@ -197,7 +200,8 @@ impl Tenants {
         self.account(tenant).ok_or(QuotaMiss::Closed)?.open_object(charge)
     }
 
-    /// Charges more replicas of an object.
+    /// Charges more replicas of an object; give them back with [`refund`](Self::refund).
+    #[expect(dead_code, reason = "copies and promotions follow")]
     pub(crate) fn charge(&self, tenant: Tenant, charge: Charge) -> Result<(), QuotaMiss> {
         if !self.multi {
             return Ok(());
@@ -222,6 +226,18 @@ impl Tenants {
     /// The account of a tenant, while tenants are told apart.
     pub(crate) fn account(&self, tenant: Tenant) -> Option<&Account> {
         self.accounts.get(usize::from(tenant.0))
+    }
+
+    /// In which shards each tenant has objects.
+    pub(crate) fn occupancy(&self) -> &Arc<Occupancy> {
+        &self.occupancy
+    }
+
+    /// A write was refused for the quota.
+    pub(crate) fn count_rejection(&self, tenant: Tenant) {
+        if let Some(account) = self.account(tenant) {
+            account.count_rejection();
+        }
     }
 
     /// Whether writes of a tenant are refused whatever they ask for.

@@ -91,6 +91,9 @@ pub enum MountRefusal {
     /// The range ends behind the last address.
     #[error("segment {0}: the range leaves the address space")]
     RangeTooLong(SegmentId),
+    /// The segments of the pool would hold more bytes together than can be counted.
+    #[error("segment {0}: the pool would be larger than 4 EiB")]
+    PoolTooLarge(SegmentId),
     /// The client has this memory in the pool already, under another id.
     #[error("segment {0}: overlaps segment {1} of the same client")]
     Overlap(SegmentId, SegmentId),

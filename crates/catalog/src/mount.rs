@@ -10,6 +10,9 @@ use crate::effects::{Effects, MountRefusal, SegmentGone, UnmountCause};
 use crate::segment::MountedSegment;
 use crate::segments::Registry;
 
+/// What the segments of a pool may hold together: 4 EiB.
+const POOL_BYTES_MAX: u64 = 1 << 62;
+
 impl Catalog {
     /// Adds a segment to the pool; its client is in good standing from here on. Repeating it changes nothing.
     ///
@@ -28,6 +31,7 @@ impl Catalog {
         check_range(&segment)?;
         let mut clients = self.clients.lock();
         let mut registry = self.segments.registry();
+        self.check_sum(std::slice::from_ref(&segment))?;
         match registry.get(segment.id) {
             Some(mounted) if mounted.owner() != client => return Err(MountRefusal::Different(segment.id)),
             Some(mounted) if mounted.status() != SegmentStatus::OK => {
@@ -61,6 +65,7 @@ impl Catalog {
     ) -> Result<(), MountRefusal> {
         let mut clients = self.clients.lock();
         let mut registry = self.segments.registry();
+        self.check_sum(&segments)?;
         for segment in &segments {
             check_range(segment)?;
             match registry.get(segment.id) {
@@ -80,6 +85,16 @@ impl Catalog {
         }
         clients.set_good(client);
         Ok(())
+    }
+
+    /// Sums of bytes are taken all over the catalog; none may leave its word.
+    fn check_sum(&self, more: &[Segment]) -> Result<(), MountRefusal> {
+        let sizes = more.iter().map(|segment| segment.size);
+        let total = sizes.fold(self.segments.capacity().0, u64::saturating_add);
+        match more.first() {
+            Some(first) if total > POOL_BYTES_MAX => Err(MountRefusal::PoolTooLarge(first.id)),
+            _ => Ok(()),
+        }
     }
 
     fn add_if_missing(

@@ -365,3 +365,14 @@ fn another_placement_can_be_put_in() {
     let names = pool.put("two", 100).replicas.into_iter().map(|r| r.0).collect::<Vec<_>>();
     assert_eq!(names, ["c", "b"]);
 }
+
+#[test]
+fn a_pool_larger_than_can_be_counted_is_refused() {
+    let mut pool = Pool::with(CatalogSettings::default(), &[]);
+    let huge = |number, name| Segment { size: 1 << 61, ..segment(number, name, 1 << 20) };
+    pool.mount(huge(1, "a"), 1).unwrap();
+    pool.mount(huge(2, "b"), 2).unwrap();
+    let third = huge(3, "c");
+    assert_eq!(pool.mount(third.clone(), 3), Err(MountRefusal::PoolTooLarge(third.id)));
+    assert_eq!(pool.catalog.stats().capacity_bytes, 1 << 62);
+}

@@ -56,10 +56,35 @@ pub struct Histogram {
     family: u32,
 }
 
+/// Timings of one family, one histogram per value of a label, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timings {
+    first: u32,
+    len: u32,
+}
+
+/// Buckets of a timing: the upper bounds are 2^10 ns, 2^11 ns and so on, the last one has none.
+const TIME_BUCKETS: u32 = 24;
+/// Binary logarithm of the first bound.
+const FIRST_TIME_BIT: u32 = 10;
+/// Cells of a timing: the buckets and the sum.
+const TIME_CELLS: u32 = TIME_BUCKETS + 1;
+
+/// How the bounds of a histogram are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bounds {
+    /// As whole numbers.
+    Whole,
+    /// With six digits after the point, as the peer writes them.
+    SixDigits,
+}
+
 #[derive(Debug)]
 enum Shape {
     Counters { label: &'static str, values: Vec<String> },
-    Histogram { bounds: &'static [u64] },
+    Seconds,
+    Histogram { bounds: &'static [u64], written: Bounds },
+    Timings { label: &'static str, values: Vec<String> },
 }
 
 #[derive(Debug)]
@@ -99,12 +124,25 @@ impl Schema {
         Counters { first, len: u32::try_from(len).unwrap_or(u32::MAX) }
     }
 
+    /// A counter that is fed nanoseconds and shown in seconds.
+    pub fn seconds(&mut self, name: &str, help: &str) -> Counter {
+        Counter(self.family(name, help, Shape::Seconds, 1))
+    }
+
     /// A histogram with these upper bounds, ascending.
-    pub fn histogram(&mut self, name: &str, help: &str, bounds: &'static [u64]) -> Histogram {
+    pub fn histogram(&mut self, name: &str, help: &str, bounds: &'static [u64], written: Bounds) -> Histogram {
         debug_assert!(bounds.is_sorted());
         let family = u32::try_from(self.families.len()).unwrap_or(u32::MAX);
-        let first = self.family(name, help, Shape::Histogram { bounds }, bounds.len() + 2);
+        let first = self.family(name, help, Shape::Histogram { bounds, written }, bounds.len() + 2);
         Histogram { first, family }
+    }
+
+    /// A histogram of times per value of `label`, shown in seconds. A value that was never fed is not shown.
+    pub fn timings<S: AsRef<str>>(&mut self, name: &str, help: &str, label: &'static str, values: &[S]) -> Timings {
+        let values: Vec<String> = values.iter().map(|v| v.as_ref().to_owned()).collect();
+        let len = u32::try_from(values.len()).unwrap_or(0);
+        let first = self.family(name, help, Shape::Timings { label, values }, (len * TIME_CELLS) as usize);
+        Timings { first, len }
     }
 
     /// Cells for `lanes` writers (at least one).
@@ -143,13 +181,27 @@ impl Lane {
 
     /// Adds one value to a histogram.
     pub fn observe(&self, metrics: &Metrics, histogram: Histogram, value: u64) {
-        let Some(Family { shape: Shape::Histogram { bounds }, .. }) = metrics.families.get(histogram.family as usize)
+        let Some(Family { shape: Shape::Histogram { bounds, .. }, .. }) =
+            metrics.families.get(histogram.family as usize)
         else {
             return;
         };
         let bucket = bounds.partition_point(|bound| *bound < value);
         self.add(Counter(histogram.first + bucket as u32), 1);
         self.add(Counter(histogram.first + bounds.len() as u32 + 1), value);
+    }
+}
+
+impl Lane {
+    /// Adds one time to the timing of the label value at `index`; nothing for an index beyond the list.
+    #[inline]
+    pub fn time(&self, timings: Timings, index: usize, nanos: u64) {
+        let Some(index) = u32::try_from(index).ok().filter(|index| *index < timings.len) else { return };
+        let bits = u64::BITS - nanos.saturating_sub(1).leading_zeros();
+        let bucket = bits.saturating_sub(FIRST_TIME_BIT).min(TIME_BUCKETS - 1);
+        let first = timings.first + index * TIME_CELLS;
+        self.add(Counter(first + bucket), 1);
+        self.add(Counter(first + TIME_BUCKETS), nanos);
     }
 }
 
@@ -193,7 +245,12 @@ impl Metrics {
         for family in &self.families {
             match &family.shape {
                 Shape::Counters { label, values } => self.write_counters(out, family, label, values),
-                Shape::Histogram { bounds } => self.write_histogram(out, family, bounds),
+                Shape::Seconds => {
+                    out.family(&family.name, "counter", &family.help);
+                    out.sample(&family.name, &[], seconds(self.sum(family.first)));
+                }
+                Shape::Histogram { bounds, written } => self.write_histogram(out, family, bounds, *written),
+                Shape::Timings { label, values } => self.write_timings(out, family, label, values),
             }
         }
     }
@@ -208,19 +265,53 @@ impl Metrics {
         }
     }
 
-    fn write_histogram(&self, out: &mut TextWriter, family: &Family, bounds: &[u64]) {
+    fn write_timings(&self, out: &mut TextWriter, family: &Family, label: &str, values: &[String]) {
+        out.family(&family.name, "histogram", &family.help);
+        let bucket = format!("{}_bucket", family.name);
+        let (sum_name, count_name) = (format!("{}_sum", family.name), format!("{}_count", family.name));
+        for (i, value) in values.iter().enumerate() {
+            let first = family.first + i as u32 * TIME_CELLS;
+            let cells: Vec<u64> = (0..TIME_BUCKETS).map(|at| self.sum(first + at)).collect();
+            if cells.iter().all(|cell| *cell == 0) {
+                continue;
+            }
+            let mut count = 0;
+            for (at, cell) in cells.iter().enumerate() {
+                count += cell;
+                let bound = match at as u32 + 1 {
+                    TIME_BUCKETS => "+Inf".to_owned(),
+                    _ => seconds(1 << (FIRST_TIME_BIT + at as u32)),
+                };
+                out.sample(&bucket, &[(label, value), ("le", &bound)], count);
+            }
+            out.sample(&sum_name, &[(label, value)], seconds(self.sum(first + TIME_BUCKETS)));
+            out.sample(&count_name, &[(label, value)], count);
+        }
+    }
+
+    fn write_histogram(&self, out: &mut TextWriter, family: &Family, bounds: &[u64], written: Bounds) {
         out.family(&family.name, "histogram", &family.help);
         let bucket = format!("{}_bucket", family.name);
         let mut count = 0;
         for (i, bound) in bounds.iter().enumerate() {
             count += self.sum(family.first + i as u32);
-            out.sample(&bucket, &[("le", &bound.to_string())], count);
+            let bound = match written {
+                Bounds::Whole => bound.to_string(),
+                Bounds::SixDigits => format!("{bound}.000000"),
+            };
+            out.sample(&bucket, &[("le", &bound)], count);
         }
         count += self.sum(family.first + bounds.len() as u32);
         out.sample(&bucket, &[("le", "+Inf")], count);
         out.sample(&format!("{}_sum", family.name), &[], self.sum(family.first + bounds.len() as u32 + 1));
         out.sample(&format!("{}_count", family.name), &[], count);
     }
+}
+
+/// Nanoseconds as seconds, exactly.
+pub fn seconds(nanos: u64) -> String {
+    let text = format!("{}.{:09}", nanos / 1_000_000_000, nanos % 1_000_000_000);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 #[cfg(test)]
@@ -230,7 +321,7 @@ mod tests {
     #[test]
     fn histogram_buckets_are_cumulative() {
         let mut schema = Schema::default();
-        let sizes = schema.histogram("size_bytes", "Sizes", &[10, 100]);
+        let sizes = schema.histogram("size_bytes", "Sizes", &[10, 100], Bounds::Whole);
         let metrics = schema.build(1);
         for value in [1, 10, 11, 1000] {
             metrics.lane(0).observe(&metrics, sizes, value);
@@ -248,6 +339,34 @@ mod tests {
         ] {
             assert!(text.lines().any(|l| l == line), "{line} is missing in\n{text}");
         }
+    }
+
+    #[test]
+    fn times_are_shown_in_seconds_by_label() {
+        let mut schema = Schema::default();
+        let waited = schema.seconds("waited_seconds_total", "W");
+        let calls = schema.timings("call_seconds", "C", "call", &["a", "never"]);
+        let metrics = schema.build(1);
+        metrics.lane(0).add(waited, 1_500_000_000);
+        for nanos in [0, 1024, 1025, 3_000_000, u64::MAX / 2] {
+            metrics.lane(0).time(calls, 0, nanos);
+        }
+        metrics.lane(0).time(calls, 2, 1);
+        let mut out = TextWriter::default();
+        metrics.write(&mut out);
+        let text = out.into_string();
+        for line in [
+            "waited_seconds_total 1.5",
+            "call_seconds_bucket{call=\"a\",le=\"0.000001024\"} 2",
+            "call_seconds_bucket{call=\"a\",le=\"0.000002048\"} 3",
+            "call_seconds_bucket{call=\"a\",le=\"0.002097152\"} 3",
+            "call_seconds_bucket{call=\"a\",le=\"0.004194304\"} 4",
+            "call_seconds_bucket{call=\"a\",le=\"+Inf\"} 5",
+            "call_seconds_count{call=\"a\"} 5",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line} is missing in\n{text}");
+        }
+        assert!(!text.contains("never"));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The Prometheus text format, version 0.0.4.
 
+use std::collections::BTreeSet;
 use std::fmt::{Display, Write};
 
 /// Writes families and samples.
@@ -14,28 +15,37 @@ use std::fmt::{Display, Write};
 /// );
 /// ```
 #[derive(Debug, Default)]
-pub struct TextWriter(String);
+pub struct TextWriter {
+    text: String,
+    families: BTreeSet<String>,
+}
 
 impl TextWriter {
     /// The two comment lines before the samples of a family; `kind` is `counter`, `gauge` or `histogram`.
     pub fn family(&mut self, name: &str, kind: &str, help: &str) {
+        self.families.insert(name.to_owned());
         let help = help.replace('\\', "\\\\").replace('\n', "\\n");
-        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
+        let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    }
+
+    /// True when a family of this name was written.
+    pub fn has(&self, name: &str) -> bool {
+        self.families.contains(name)
     }
 
     /// One line: name, labels, value.
     pub fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
-        self.0.push_str(name);
+        self.text.push_str(name);
         for (i, (label, text)) in labels.iter().enumerate() {
-            self.0.push(if i == 0 { '{' } else { ',' });
-            let _ = write!(self.0, "{label}=\"");
+            self.text.push(if i == 0 { '{' } else { ',' });
+            let _ = write!(self.text, "{label}=\"");
             self.escaped(text);
-            self.0.push('"');
+            self.text.push('"');
         }
         if !labels.is_empty() {
-            self.0.push('}');
+            self.text.push('}');
         }
-        let _ = writeln!(self.0, " {value}");
+        let _ = writeln!(self.text, " {value}");
     }
 
     /// A gauge without labels, with its comments.
@@ -53,16 +63,16 @@ impl TextWriter {
     fn escaped(&mut self, text: &str) {
         for c in text.chars() {
             match c {
-                '\\' => self.0.push_str("\\\\"),
-                '"' => self.0.push_str("\\\""),
-                '\n' => self.0.push_str("\\n"),
-                c => self.0.push(c),
+                '\\' => self.text.push_str("\\\\"),
+                '"' => self.text.push_str("\\\""),
+                '\n' => self.text.push_str("\\n"),
+                c => self.text.push(c),
             }
         }
     }
 
     /// The text.
     pub fn into_string(self) -> String {
-        self.0
+        self.text
     }
 }

@@ -34,6 +34,8 @@ pub struct SegmentRow {
 pub struct ClientRow {
     /// Its id as text.
     pub id: String,
+    /// Version that a node of this project said; the peer's clients say none.
+    pub version: Option<String>,
     /// Segments it owns.
     pub segments: usize,
     /// Milliseconds since its last ping.

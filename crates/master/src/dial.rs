@@ -46,6 +46,11 @@ impl Dialer {
         self.queue.lock().as_ref().is_some_and(|queue| queue.try_send(check).is_ok())
     }
 
+    /// Checks that wait to be begun.
+    pub(crate) fn depth(&self) -> usize {
+        self.queue.lock().as_ref().map_or(0, |queue| queue.max_capacity() - queue.capacity())
+    }
+
     /// Stops without waiting for connections that are being tried.
     pub(crate) fn stop(&self) {
         drop(self.queue.lock().take());

@@ -8,7 +8,7 @@ use std::time::Duration;
 use yb_catalog::Effects;
 use yb_types::MonotonicTime;
 
-use crate::pool::summary;
+use crate::metrics::summary;
 use crate::shared::Shared;
 
 /// Sleep between two rounds when nothing is waiting.
@@ -45,6 +45,7 @@ pub(crate) fn run(shared: &Shared, report: bool) {
         shared.carry_out(&mut effects, &lane);
         if report && reports.is_due(now) {
             tracing::info!("Master Admin Metrics: {}", summary(shared));
+            shared.window.advance(shared, now);
         }
         sleep = match eviction {
             Eviction::MoreToDo => Duration::ZERO,
@@ -67,6 +68,9 @@ enum Eviction {
 fn evict(shared: &Shared, now: MonotonicTime) -> Eviction {
     let Some(goal) = shared.catalog.eviction_goal() else { return Eviction::Idle };
     let done = shared.catalog.evict(&goal, EVICTION_BUDGET, now);
+    let nanos = shared.clock.now().since(now).as_nanos();
+    let metrics = &shared.metrics;
+    metrics.shared_lane().time(metrics.eviction_rounds, 0, u64::try_from(nanos).unwrap_or(u64::MAX));
     if done.keys > 0 {
         tracing::debug!(keys = done.keys, bytes = done.bytes.0, looked_at = done.steps, "evicted");
     }

@@ -1,34 +1,52 @@
 //! A thread for work that walks over the whole table, so that no RPC worker does.
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
-use yb_env::spawn_thread;
+use yb_env::{Clock, spawn_thread};
+use yb_metrics::{Lane, Timings};
+use yb_types::MonotonicTime;
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-type Job = Box<dyn FnOnce() + Send>;
+/// A job, and when it was queued.
+type Job = (Box<dyn FnOnce() + Send>, MonotonicTime);
 
 /// Most jobs that may wait.
 const QUEUE: usize = 256;
 
 /// Runs jobs one after another.
 pub(crate) struct SlowLane {
+    waiting: Arc<AtomicUsize>,
+    clock: Clock,
     queue: Mutex<Option<SyncSender<Job>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl SlowLane {
-    pub(crate) fn start() -> io::Result<SlowLane> {
+    pub(crate) fn start(clock: Clock, meter: SlowMeter) -> io::Result<SlowLane> {
         let (queue, jobs) = sync_channel::<Job>(QUEUE);
-        let thread = spawn_thread("yb-slow", move || work(&jobs))?;
-        Ok(SlowLane { queue: Mutex::new(Some(queue)), thread: Mutex::new(Some(thread)) })
+        let waiting = Arc::new(AtomicUsize::new(0));
+        let (left, time) = (Arc::clone(&waiting), clock.clone());
+        let thread = spawn_thread("yb-slow", move || work(&jobs, &left, &time, &meter))?;
+        Ok(SlowLane { waiting, clock, queue: Mutex::new(Some(queue)), thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Jobs that wait or run.
+    pub(crate) fn depth(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
     }
 
     /// Queues a job; false when too many wait, or at the end.
     pub(crate) fn submit(&self, job: impl FnOnce() + Send + 'static) -> bool {
-        self.queue.lock().as_ref().is_some_and(|queue| queue.try_send(Box::new(job)).is_ok())
+        let job: Job = (Box::new(job), self.clock.now());
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let queued = self.queue.lock().as_ref().is_some_and(|queue| queue.try_send(job).is_ok());
+        self.waiting.fetch_sub(usize::from(!queued), Ordering::Relaxed);
+        queued
     }
 
     /// Drops what waits and joins the thread after the job it is at.
@@ -42,8 +60,20 @@ impl SlowLane {
     }
 }
 
-fn work(jobs: &Receiver<Job>) {
-    while let Ok(job) = jobs.recv() {
+/// Where the lane records how long its jobs waited and ran.
+pub(crate) struct SlowMeter {
+    pub(crate) lane: Lane,
+    pub(crate) wait: Timings,
+    pub(crate) run: Timings,
+}
+
+fn work(jobs: &Receiver<Job>, waiting: &AtomicUsize, clock: &Clock, meter: &SlowMeter) {
+    let nanos = |from: MonotonicTime, to: MonotonicTime| u64::try_from(to.since(from).as_nanos()).unwrap_or(u64::MAX);
+    while let Ok((job, queued)) = jobs.recv() {
+        let begun = clock.now();
         job();
+        meter.lane.time(meter.wait, 0, nanos(queued, begun));
+        meter.lane.time(meter.run, 0, nanos(begun, clock.now()));
+        waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -17,8 +17,8 @@ use crate::config::MasterConfig;
 use crate::dial::Dialer;
 use crate::graceful::GracefulUnmounts;
 use crate::janitor;
-use crate::lane::SlowLane;
-use crate::metrics::MasterMetrics;
+use crate::lane::{SlowLane, SlowMeter};
+use crate::metrics::{MasterMetrics, ProcessMemory, Window};
 use crate::nodes::Nodes;
 use crate::pool::MasterPool;
 use crate::service::MasterService;
@@ -168,13 +168,19 @@ fn has_port(address: &str) -> bool {
 fn shared(config: &MasterConfig, versions: &[WireVersion]) -> Result<Shared, MasterError> {
     let workers = config.workers.max(1);
     let lease_ttl_ms = u64::try_from(config.catalog.lease_ttl.as_millis()).unwrap_or(u64::MAX);
+    let catalog = Catalog::new(config.catalog.clone())?;
+    let clock = config.clock.clone();
+    catalog.measure_waits(Box::new(move || clock.now()));
+    let generations: Vec<String> = versions.iter().map(|version| generation_text(*version)).collect();
+    let metrics = MasterMetrics::new(workers + 1, &generations);
+    let meter = SlowMeter { lane: metrics.shared_lane().clone(), wait: metrics.slow_wait, run: metrics.slow_run };
     Ok(Shared {
-        catalog: Catalog::new(config.catalog.clone())?,
-        metrics: MasterMetrics::new(workers + 1),
+        catalog,
+        metrics,
         nodes: Nodes::default(),
         graceful: GracefulUnmounts::default(),
         janitor: Waker::default(),
-        slow: SlowLane::start()?,
+        slow: SlowLane::start(config.clock.clone(), meter)?,
         dialer: config.dial_back.map(Dialer::start).transpose()?,
         profiles: versions.iter().map(|version| WireProfile::of(*version)).collect(),
         listeners: OnceLock::new(),
@@ -186,6 +192,8 @@ fn shared(config: &MasterConfig, versions: &[WireVersion]) -> Result<Shared, Mas
         clock: config.clock.clone(),
         lease_ttl_ms,
         workers,
+        window: Window::default(),
+        memory_at_start: ProcessMemory::now().anonymous,
         worker_seed: AtomicU64::new(Rng::from_entropy().next_u64()),
     })
 }

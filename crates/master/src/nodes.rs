@@ -17,8 +17,14 @@ const MAX_NODES: usize = 65_536;
 /// Questions that wait for one node; older ones are dropped and left to the release timeout.
 const MAX_QUESTIONS: usize = 4096;
 
+/// Characters of a version that are kept.
+const MAX_VERSION: usize = 32;
+/// Versions told apart on the metrics page.
+const MAX_VERSIONS: usize = 16;
+
 #[derive(Debug, Default)]
 struct Node {
+    version: String,
     capabilities: u64,
     questions: VecDeque<Quiesce>,
 }
@@ -28,11 +34,29 @@ struct Node {
 pub(crate) struct Nodes(Mutex<BTreeMap<ClientId, Node>>);
 
 impl Nodes {
-    pub(crate) fn hello(&self, client: ClientId, capabilities: u64) {
+    pub(crate) fn hello(&self, client: ClientId, version: &str, capabilities: u64) {
         let mut nodes = self.0.lock();
         if nodes.len() < MAX_NODES || nodes.contains_key(&client) {
-            nodes.entry(client).or_default().capabilities = capabilities;
+            let node = nodes.entry(client).or_default();
+            node.capabilities = capabilities;
+            node.version = version.chars().take(MAX_VERSION).collect();
         }
+    }
+
+    /// How many nodes there are of each version; beyond [`MAX_VERSIONS`] they are one group.
+    pub(crate) fn versions(&self) -> BTreeMap<String, u64> {
+        let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+        for node in self.0.lock().values() {
+            let known = counts.len() < MAX_VERSIONS || counts.contains_key(&node.version);
+            let name = if known { node.version.clone() } else { "others".to_owned() };
+            *counts.entry(name).or_default() += 1;
+        }
+        counts
+    }
+
+    /// What a node said of itself.
+    pub(crate) fn version(&self, client: ClientId) -> Option<String> {
+        self.0.lock().get(&client).map(|node| node.version.clone())
     }
 
     pub(crate) fn is_ours(&self, client: ClientId) -> bool {

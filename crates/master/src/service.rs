@@ -11,7 +11,7 @@ use yb_types::{ClientId, ErrorCode, MonotonicTime};
 use yb_wire::{Call, ReplyWriter, Rpc, Service, WireProfile, call};
 
 use crate::handlers;
-use crate::metrics::Tally;
+use crate::metrics::{Dice, Tally};
 use crate::shared::{Shared, SharedRef, WorkerState};
 
 /// The master's functions, as the RPC server calls them.
@@ -29,6 +29,7 @@ impl yb_rpc::Service for MasterService {
             scratch: Scratch::default(),
             rng: Rng::seeded(seed),
             effects: Effects::default(),
+            dice: Dice::new(seed),
         }
     }
 
@@ -48,8 +49,15 @@ impl yb_rpc::Service for MasterService {
         let Some(rpc) = profile.lookup(Service::Master, request.function) else {
             return reply.unknown_function();
         };
+        self.shared.metrics.arrived(&worker.lane, request.tag.0);
+        let timed = worker.dice.picks();
         let mut context = Context { shared: &self.shared, worker, profile, request, rpc };
-        handlers::dispatch(&mut context, reply)
+        let outcome = handlers::dispatch(&mut context, reply);
+        if timed {
+            let nanos = self.shared.clock.now().since(request.now).as_nanos();
+            self.shared.metrics.took(&worker.lane, rpc, u64::try_from(nanos).unwrap_or(u64::MAX));
+        }
+        outcome
     }
 }
 

@@ -16,7 +16,7 @@ use yb_wire::WireProfile;
 use crate::dial::Dialer;
 use crate::graceful::GracefulUnmounts;
 use crate::lane::SlowLane;
-use crate::metrics::MasterMetrics;
+use crate::metrics::{Dice, MasterMetrics, Window};
 use crate::nodes::Nodes;
 use crate::waker::Waker;
 
@@ -45,6 +45,10 @@ pub(crate) struct Shared {
     /// Milliseconds of the lease that lookups announce.
     pub(crate) lease_ttl_ms: u64,
     pub(crate) workers: usize,
+    /// Rates of the summary are counted from here.
+    pub(crate) window: Window,
+    /// Bytes of its own that this process had before it knew any object.
+    pub(crate) memory_at_start: u64,
     pub(crate) worker_seed: AtomicU64,
 }
 
@@ -84,6 +88,11 @@ impl Shared {
         }
     }
 
+    /// The counters of the RPC server; zeros before it stands.
+    pub(crate) fn server_counts(&self) -> CounterSnapshot {
+        self.server_counters.get().map(|read| read()).unwrap_or_default()
+    }
+
     pub(crate) fn profile(&self, tag: u32) -> WireProfile {
         self.profiles.get(tag as usize).copied().unwrap_or_else(WireProfile::main)
     }
@@ -100,6 +109,8 @@ pub(crate) struct WorkerState {
     pub(crate) scratch: Scratch,
     pub(crate) rng: Rng,
     pub(crate) effects: Effects,
+    /// Picks the calls and keys that are looked at more closely.
+    pub(crate) dice: Dice,
 }
 
 /// Shared with threads and the admin server.

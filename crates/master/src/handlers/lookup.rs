@@ -1,5 +1,6 @@
 //! Lookups: encoded straight from the catalog, nothing on the heap per key.
 
+use smallvec::SmallVec;
 use yb_catalog::{KeyPattern, ObjectView, Probe, ReplicaView, Tenant};
 use yb_pack::{List, PackMap};
 use yb_rpc::{Outcome, Reply};
@@ -8,7 +9,7 @@ use yb_wire::messages::{ErrorOr, KeyArgs, LeaseMode};
 use yb_wire::{BufferRef, ReplicaRef, ReplyWriter, Rpc, call};
 
 use super::put::refuse_each;
-use crate::metrics::Tally;
+use crate::metrics::{Dice, Miss, Tally};
 use crate::service::{Context, encode_body, written};
 
 /// What the peer's master writes for every buffer that is not CXL, whatever transport the segment has.
@@ -46,12 +47,16 @@ struct Found {
     keys: u64,
     bytes: u64,
     missed: u64,
+    being_written: u64,
+    /// Which keys are not there: what became of them is looked up afterwards, not while shards are locked.
+    absent: SmallVec<[u32; 8]>,
 }
 
 impl Found {
     fn write(
         &mut self,
         writer: &mut ReplyWriter<'_>,
+        at: usize,
         answer: Result<ObjectView<'_>, ErrorCode>,
         lookup: &LookupForm<'_>,
     ) {
@@ -63,6 +68,10 @@ impl Found {
             }
             Err(code) => {
                 self.missed += 1;
+                match code {
+                    ErrorCode::OBJECT_NOT_FOUND => self.absent.push(u32::try_from(at).unwrap_or(u32::MAX)),
+                    _ => self.being_written += 1,
+                }
                 writer.err(code);
             }
         }
@@ -94,10 +103,64 @@ fn refuse(context: &mut Context<'_, '_>, code: ErrorCode, reply: Reply<'_>) -> O
     written(context.rpc, context.profile, 0, &mut context.worker.scratch, reply, |writer| writer.err(code))
 }
 
-fn count_found(context: &Context<'_, '_>, found: &Found) {
+fn count_found<'k>(context: &Context<'_, '_>, tenant: Tenant, keys: impl Iterator<Item = &'k [u8]>, found: &mut Found) {
     let total = found.keys + found.missed;
     context.count((total, found.missed));
-    context.shared.metrics.lookups(&context.worker.lane, total, found.keys, found.bytes);
+    let (metrics, lane) = (&context.shared.metrics, &context.worker.lane);
+    metrics.lookups(lane, total, found.keys, found.bytes);
+    metrics.get_missed(lane, Miss::BeingWritten, found.being_written);
+    for key in chosen(keys, &mut found.absent) {
+        let why = context.shared.catalog.why_absent(tenant, key);
+        metrics.get_missed(lane, Miss::Absent(why), 1);
+    }
+}
+
+/// The keys with these numbers.
+fn chosen<'k, 'n>(
+    keys: impl Iterator<Item = &'k [u8]> + 'n,
+    numbers: &'n mut SmallVec<[u32; 8]>,
+) -> impl Iterator<Item = &'k [u8]> + 'n {
+    // The answers come in any order.
+    numbers.sort_unstable();
+    let mut numbers = numbers.iter().peekable();
+    keys.enumerate()
+        .filter(move |(at, _)| numbers.next_if(|number| **number as usize == *at).is_some())
+        .map(|(_, key)| key)
+}
+
+/// Counts keys that were asked for: how many are there, and why some that were picked are not.
+fn count_exists<'k>(
+    context: &Context<'_, '_>,
+    tenant: Tenant,
+    keys: impl Iterator<Item = &'k [u8]>,
+    asked: &mut Asked,
+) {
+    let (metrics, lane) = (&context.shared.metrics, &context.worker.lane);
+    lane.add(metrics.exist_found, asked.found);
+    for key in chosen(keys, &mut asked.picked) {
+        metrics.exist_missed(lane, Miss::Absent(context.shared.catalog.why_absent(tenant, key)));
+    }
+}
+
+/// What questions for existence found.
+struct Asked {
+    found: u64,
+    dice: Dice,
+    /// Some of the keys that are not there.
+    picked: SmallVec<[u32; 8]>,
+}
+
+impl Asked {
+    fn new(dice: Dice) -> Asked {
+        Asked { found: 0, dice, picked: SmallVec::new() }
+    }
+
+    fn note(&mut self, at: usize, exists: bool) {
+        self.found += u64::from(exists);
+        if !exists && self.dice.picks() {
+            self.picked.push(u32::try_from(at).unwrap_or(u32::MAX));
+        }
+    }
 }
 
 pub(crate) fn get_replica_list(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
@@ -109,9 +172,9 @@ pub(crate) fn get_replica_list(context: &mut Context<'_, '_>, reply: Reply<'_>) 
     let (mut found, form, now) = (Found::default(), LookupForm::leased(context, args.tenant_id), context.now());
     let catalog = &context.shared.catalog;
     let outcome = written(context.rpc, context.profile, 0, &mut context.worker.scratch, reply, |writer| {
-        catalog.get_replicas(tenant, [args.key], now, |_, answer| found.write(writer, answer, &form));
+        catalog.get_replicas(tenant, [args.key], now, |at, answer| found.write(writer, at, answer, &form));
     });
-    count_found(context, &found);
+    count_found(context, tenant, [args.key].into_iter(), &mut found);
     outcome
 }
 
@@ -126,9 +189,9 @@ pub(crate) fn batch_get_replica_list(context: &mut Context<'_, '_>, reply: Reply
     let catalog = &context.shared.catalog;
     let outcome = written(context.rpc, context.profile, count, &mut context.worker.scratch, reply, |writer| {
         writer.list(count);
-        catalog.get_replicas(tenant, args.keys.iter(), now, |_, answer| found.write(writer, answer, &form));
+        catalog.get_replicas(tenant, args.keys.iter(), now, |at, answer| found.write(writer, at, answer, &form));
     });
-    count_found(context, &found);
+    count_found(context, tenant, args.keys.iter(), &mut found);
     outcome
 }
 
@@ -141,7 +204,7 @@ pub(crate) fn get_replica_list_for_admin(context: &mut Context<'_, '_>, reply: R
     let (mut found, form) = (Found::default(), LookupForm::for_admin(context));
     let catalog = &context.shared.catalog;
     let outcome = written(context.rpc, context.profile, 0, &mut context.worker.scratch, reply, |writer| {
-        catalog.peek(tenant, [args.key], |_, answer| found.write(writer, answer, &form));
+        catalog.peek(tenant, [args.key], |at, answer| found.write(writer, at, answer, &form));
     });
     context.count((1, found.missed));
     outcome
@@ -158,7 +221,7 @@ pub(crate) fn batch_get_replica_list_for_admin(context: &mut Context<'_, '_>, re
     let catalog = &context.shared.catalog;
     let outcome = written(context.rpc, context.profile, count, &mut context.worker.scratch, reply, |writer| {
         writer.list(count);
-        catalog.peek(tenant, args.keys.iter(), |_, answer| found.write(writer, answer, &form));
+        catalog.peek(tenant, args.keys.iter(), |at, answer| found.write(writer, at, answer, &form));
     });
     context.count((count as u64, found.missed));
     outcome
@@ -180,9 +243,15 @@ fn exist_one(context: &mut Context<'_, '_>, args: &KeyArgs<'_>, probe: Probe, re
         Err(code) => return refuse(context, code, reply),
     };
     let (catalog, now) = (&context.shared.catalog, context.now());
+    let mut asked = Asked::new(context.worker.dice);
     let outcome = written(context.rpc, context.profile, 0, &mut context.worker.scratch, reply, |writer| {
-        catalog.exist(tenant, [args.key], probe, now, |_, exists| write_bool(writer, exists));
+        catalog.exist(tenant, [args.key], probe, now, |at, exists| {
+            asked.note(at, exists);
+            write_bool(writer, exists);
+        });
     });
+    context.worker.dice = asked.dice;
+    count_exists(context, tenant, [args.key].into_iter(), &mut asked);
     context.count((1, 0));
     outcome
 }
@@ -208,10 +277,16 @@ fn exist_many(
     reply: Reply<'_>,
 ) -> Outcome {
     let (catalog, now, count) = (&context.shared.catalog, context.now(), keys.len());
+    let mut asked = Asked::new(context.worker.dice);
     let outcome = written(context.rpc, context.profile, count, &mut context.worker.scratch, reply, |writer| {
         writer.list(count);
-        catalog.exist(tenant, keys.iter(), probe, now, |_, exists| write_bool(writer, exists));
+        catalog.exist(tenant, keys.iter(), probe, now, |at, exists| {
+            asked.note(at, exists);
+            write_bool(writer, exists);
+        });
     });
+    context.worker.dice = asked.dice;
+    count_exists(context, tenant, keys.iter(), &mut asked);
     context.count((count as u64, 0));
     outcome
 }

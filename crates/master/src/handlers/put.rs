@@ -47,6 +47,9 @@ fn reserve<'k>(
         Err(refusal) => {
             failed += 1;
             starved |= refusal == PutRefusal::NoSpace;
+            if refusal == PutRefusal::Exists {
+                shared.metrics.existed(&worker.lane, batch);
+            }
             shared.metrics.refused(&worker.lane, refusal);
             writer.err(refusal.code());
         }

@@ -47,7 +47,9 @@ counters! {
     bad_arguments,
     /// Requests whose handler failed, panicked or dropped its deferred reply (answered with 10).
     failed_handlers,
-    /// Replies that were answered later.
+    /// Requests whose answer was put off.
+    deferred_calls,
+    /// Of these, answered.
     deferred_replies,
     /// Closed: the first byte of a frame was not 21 (HTTP, TLS, noise).
     closed_bad_magic,

@@ -406,6 +406,7 @@ impl<S: Service> Sessions<S> {
             Answer::Deferred => {
                 out.truncate(start);
                 session.deferred += 1;
+                self.counters().deferred_calls.add(1);
             }
             Answer::Refused { error, text } => {
                 out.truncate(start);

@@ -1,12 +1,22 @@
 //! What the master counts, under the names of the peer where it has one.
 
+mod page;
+mod peer;
+mod process;
+mod summary;
+
 use std::sync::Arc;
 
 use yb_admin::Operation;
-use yb_catalog::PutRefusal;
-use yb_metrics::{Counter, Counters, Histogram, Lane, Metrics, Schema};
+use yb_catalog::{Absence, PutRefusal};
+use yb_metrics::{Bounds, Counter, Counters, Histogram, Lane, Metrics, Schema, Timings};
 use yb_types::ErrorCode;
 use yb_wire::{Rpc, Service};
+
+pub(crate) use page::write_page;
+pub(crate) use process::ProcessMemory;
+use summary::Counts;
+pub(crate) use summary::{Window, summary, whole_summary};
 
 /// How a call is counted.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +41,18 @@ const REFUSALS: &[(&str, &[PutRefusal])] = &[
     ("larger_than_quota", &[PutRefusal::LargerThanQuota]),
     ("empty_key", &[PutRefusal::EmptyKey]),
     ("empty_object", &[PutRefusal::EmptyObject]),
-    ("config", &[]),
+    (
+        "config",
+        &[
+            PutRefusal::NoReplicaWanted,
+            PutRefusal::DfsRules,
+            PutRefusal::DfsUnavailable,
+            PutRefusal::NofUnavailable,
+            PutRefusal::SoftPinRules,
+            PutRefusal::GroupCount,
+        ],
+    ),
+    ("other", &[]),
 ];
 
 /// The master's metrics and how calls map to them.
@@ -42,10 +63,20 @@ pub(crate) struct MasterMetrics {
     by_rpc: Vec<usize>,
     refusals: Counters,
     value_sizes: Histogram,
+    exists: [Counter; 2],
     hits: Counter,
     hit_bytes: Counter,
     valid_gets: Counter,
     total_gets: Counter,
+    get_misses: Counters,
+    exist_misses: Counters,
+    pub(crate) exist_found: Counter,
+    durations: Timings,
+    generations: Counters,
+    pub(crate) slow_wait: Timings,
+    pub(crate) slow_run: Timings,
+    pub(crate) eviction_rounds: Timings,
+    pub(crate) settings_changes: Counters,
     pub(crate) dial_back_failures: Counter,
     pub(crate) dial_backs: Counter,
     pub(crate) janitor_rounds: Counter,
@@ -53,13 +84,14 @@ pub(crate) struct MasterMetrics {
 }
 
 impl MasterMetrics {
-    /// `lanes`: workers, and one for all other threads.
-    pub(crate) fn new(lanes: usize) -> MasterMetrics {
+    /// `lanes`: workers, and one for all other threads. `generations`: one a listener.
+    pub(crate) fn new(lanes: usize, generations: &[String]) -> MasterMetrics {
         let mut schema = Schema::default();
         let (families, by_rpc) = declare_calls(&mut schema);
         let labels: Vec<&str> = REFUSALS.iter().map(|(label, _)| *label).collect();
         let refusals = schema.counters("yuebing_put_refusals_total", "Puts refused, by reason", "reason", &labels);
-        let value_sizes = schema.histogram("master_value_size_bytes", "Object sizes at put start", VALUE_SIZES);
+        let value_sizes =
+            schema.histogram("master_value_size_bytes", "Object sizes at put start", VALUE_SIZES, Bounds::SixDigits);
         let hits = schema.counter("mem_cache_hit_nums_", "Lookups answered with a memory replica");
         let hit_bytes = schema.counter("mem_cache_hit_bytes_total", "Bytes of these objects");
         let valid_gets = schema.counter("valid_get_nums_", "Lookups with a readable replica");
@@ -69,8 +101,56 @@ impl MasterMetrics {
         let janitor_rounds = schema.counter("yuebing_janitor_rounds_total", "Rounds of the janitor");
         let deferred_frees_asked =
             schema.counter("yuebing_quiesce_questions_total", "Extents whose node was asked to confirm an early free");
+        let exists = ["master_put_start", "master_batch_put_start"].map(|name| {
+            let name = format!("{name}_object_already_exists_total");
+            schema.counter(&name, "Objects that were not put because their key is readable")
+        });
+        let names: Vec<&str> = MISSES.iter().map(|(name, _)| *name).collect();
+        let get_misses = schema.counters("yuebing_get_misses_total", "Keys that a get did not find", "reason", &names);
+        let exist_misses = schema.counters(
+            "yuebing_exist_misses_total",
+            "Keys that were asked for and are not there; one in 16 is looked at and counted 16 times",
+            "reason",
+            &names,
+        );
+        let exist_found = schema.counter("yuebing_exist_found_total", "Keys that were asked for and are there");
+        let rpcs: Vec<&str> = Rpc::ALL.iter().map(|rpc| rpc.metric_name()).collect();
+        let durations = schema.timings(
+            "yuebing_rpc_duration_seconds",
+            "From the start of the worker's turn to the reply, of one call in 16; without what is answered later",
+            "rpc",
+            &rpcs,
+        );
+        let mut shown: Vec<String> = Vec::new();
+        for (at, generation) in generations.iter().enumerate() {
+            let twice = generations[..at].contains(generation);
+            shown.push(if twice { format!("{generation} #{at}") } else { generation.clone() });
+        }
+        let generations = schema.counters(
+            "yuebing_requests_by_generation_total",
+            "Calls by the generation of the wire that their port speaks",
+            "generation",
+            &shown,
+        );
+        let slow_wait =
+            schema.timings("yuebing_slow_lane_wait_seconds", "Waiting of calls that walk over all keys", "lane", SLOW);
+        let slow_run = schema.timings("yuebing_slow_lane_run_seconds", "Work of such calls", "lane", SLOW);
+        let eviction_rounds =
+            schema.timings("yuebing_eviction_round_seconds", "Rounds of the janitor's eviction", "pool", &["memory"]);
+        let settings_changes =
+            schema.counters("yuebing_settings_changes_total", "Settings at reloads", "result", SETTINGS_CHANGES);
         MasterMetrics {
             metrics: schema.build(lanes),
+            exists,
+            get_misses,
+            exist_misses,
+            exist_found,
+            durations,
+            generations,
+            slow_wait,
+            slow_run,
+            eviction_rounds,
+            settings_changes,
             families,
             by_rpc,
             refusals,
@@ -122,6 +202,31 @@ impl MasterMetrics {
         }
     }
 
+    /// Counts keys that a get did not find.
+    pub(crate) fn get_missed(&self, lane: &Lane, why: Miss, keys: u64) {
+        lane.add(self.get_misses.at(why.at()), keys);
+    }
+
+    /// Counts a key that is not there and was picked out of 16.
+    pub(crate) fn exist_missed(&self, lane: &Lane, why: Miss) {
+        lane.add(self.exist_misses.at(why.at()), SAMPLING);
+    }
+
+    /// Counts a call by the listener it came through.
+    pub(crate) fn arrived(&self, lane: &Lane, tag: u32) {
+        lane.add(self.generations.at(tag as usize), 1);
+    }
+
+    /// Records how long a call took that was picked out of 16.
+    pub(crate) fn took(&self, lane: &Lane, rpc: Rpc, nanos: u64) {
+        lane.time(self.durations, rpc as usize, nanos);
+    }
+
+    /// Counts objects that were there already; `batch`: of a batch call.
+    pub(crate) fn existed(&self, lane: &Lane, batch: bool) {
+        lane.add(self.exists[usize::from(batch)], 1);
+    }
+
     pub(crate) fn refused(&self, lane: &Lane, refusal: PutRefusal) {
         let at = REFUSALS.iter().position(|(_, reasons)| reasons.contains(&refusal));
         lane.add(self.refusals.at(at.unwrap_or(REFUSALS.len() - 1)), 1);
@@ -147,9 +252,74 @@ impl MasterMetrics {
         counted.collect()
     }
 
-    /// Requests and failures of the family with this name.
-    pub(crate) fn of(&self, name: &str) -> (u64, u64) {
-        self.operations().into_iter().find(|o| o.name == name).map_or((0, 0), |o| (o.requests, o.failures))
+    /// What the counters of the family with this name say.
+    fn counts(&self, name: &str) -> Counts {
+        let total = |counter: Counter| self.metrics.total(counter);
+        match self.families.iter().find(|(known, _)| known == name).map(|(_, family)| *family) {
+            Some(Family::Single { requests, failures }) => {
+                Counts { requests: total(requests), failures: total(failures), ..Counts::default() }
+            }
+            Some(Family::Batch { requests, failures, partial, items, failed }) => Counts {
+                requests: total(requests),
+                failures: total(failures),
+                partial: total(partial),
+                items: total(items),
+                failed_items: total(failed),
+            },
+            None => Counts::default(),
+        }
+    }
+}
+
+/// Of so many one is looked at, where looking at each would cost too much.
+pub(crate) const SAMPLING: u64 = 16;
+
+/// Label of the one lane of slow calls.
+const SLOW: &[&str] = &["slow"];
+
+/// What became of settings at a reload, in the order of the labels.
+pub(crate) const SETTINGS_CHANGES: &[&str] = &["applied", "refused"];
+
+/// Why a key was not found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Miss {
+    /// It is not there.
+    Absent(Absence),
+    /// Somebody is writing it.
+    BeingWritten,
+    /// The call named a tenant that cannot be.
+    BadTenant,
+}
+
+const MISSES: &[(&str, Miss)] = &[
+    ("never_seen", Miss::Absent(Absence::NeverSeen)),
+    ("evicted", Miss::Absent(Absence::Evicted)),
+    ("lost_with_node", Miss::Absent(Absence::Lost)),
+    ("removed", Miss::Absent(Absence::Removed)),
+    ("being_written", Miss::BeingWritten),
+    ("bad_tenant", Miss::BadTenant),
+];
+
+impl Miss {
+    fn at(self) -> usize {
+        MISSES.iter().position(|(_, miss)| *miss == self).unwrap_or(0)
+    }
+}
+
+/// Picks one of 16, without a pattern that calls could fall in step with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Dice(u64);
+
+impl Dice {
+    pub(crate) fn new(seed: u64) -> Dice {
+        Dice(seed)
+    }
+
+    /// True once in 16 times.
+    #[inline]
+    pub(crate) fn picks(&mut self) -> bool {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 >> 60 == 0
     }
 }
 

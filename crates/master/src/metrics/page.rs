@@ -1,0 +1,182 @@
+//! The page `/metrics`. It reads counters and gauges one after another and never locks more than one shard at a time.
+
+use std::collections::BTreeMap;
+
+use yb_catalog::Stats;
+use yb_metrics::{TextWriter, seconds};
+use yb_rpc::CounterSnapshot;
+use yb_types::SegmentStatus;
+
+use super::peer::write_unfed;
+use super::process::ProcessMemory;
+use crate::shared::Shared;
+
+/// The whole page.
+pub(crate) fn write_page(shared: &Shared) -> String {
+    let mut out = TextWriter::default();
+    let (stats, memory) = (shared.catalog.stats(), ProcessMemory::now());
+    write_catalog(&mut out, &stats);
+    write_segments(&mut out, shared);
+    write_clients(&mut out, shared, &stats);
+    write_tenants(&mut out, shared);
+    shared.metrics.metrics.write(&mut out);
+    write_queues(&mut out, shared);
+    write_server(&mut out, &shared.server_counts());
+    write_process(&mut out, shared, &stats, &memory);
+    write_unfed(&mut out);
+    out.into_string()
+}
+
+/// Gauges and counters that the catalog keeps, under the peer's names.
+fn write_catalog(out: &mut TextWriter, stats: &Stats) {
+    for (name, help, value) in [
+        ("master_allocated_bytes", "Bytes in use in all segments", stats.allocated_bytes),
+        ("master_total_capacity_bytes", "Bytes of all segments", stats.capacity_bytes),
+        ("master_key_count", "Objects", stats.keys),
+        ("master_soft_pin_key_count", "Objects with a soft pin", stats.soft_pins),
+        ("mem_cache_nums_", "Objects with a memory replica", stats.keys.saturating_sub(stats.unfinished)),
+        ("master_put_start_discarded_staging_size", "Bytes that wait for a writer or reader", stats.withheld_bytes),
+        ("yuebing_unfinished_puts", "Puts that have not ended", stats.unfinished),
+        ("yuebing_segments", "Mounted segments", stats.segments),
+    ] {
+        out.gauge(name, help, value);
+    }
+    for (name, help, value) in [
+        ("master_put_start_alloc_failures_total", "Puts that found no space", stats.alloc_failures),
+        ("master_put_start_partial_allocations_total", "Puts with fewer replicas", stats.partial_allocations),
+        ("master_attempted_evictions_total", "Rounds of eviction", stats.evictions_attempted),
+        ("master_successful_evictions_total", "Rounds that freed something", stats.evictions_successful),
+        ("master_evicted_key_count", "Objects evicted", stats.evicted_keys),
+        ("master_evicted_size_bytes", "Bytes evicted", stats.evicted_bytes),
+        ("master_attempted_evictions_mem", "Rounds of eviction from memory", stats.evictions_attempted),
+        ("master_successful_evictions_mem", "Of these, with something freed", stats.evictions_successful),
+        ("master_evicted_key_count_mem", "Objects evicted from memory", stats.evicted_keys),
+        ("master_evicted_size_bytes_mem", "Bytes evicted from memory", stats.evicted_bytes),
+        ("master_put_start_discard_cnt", "Extents set aside for a writer", stats.discarded),
+        ("master_put_start_release_cnt", "Of these, free again", stats.released),
+        ("yuebing_quiesced_total", "Of these, free early on the word of their node", stats.quiesced),
+        ("yuebing_lease_deferred_total", "Extents set aside for a reader", stats.lease_deferred),
+        ("yuebing_eviction_steps_total", "Objects that eviction looked at", stats.eviction_steps),
+        ("yuebing_lost_keys_total", "Objects lost with their last segment", stats.lost_keys),
+        ("yuebing_clients_expired_total", "Clients that stopped pinging", stats.clients_expired),
+    ] {
+        out.counter(name, help, value);
+    }
+}
+
+/// Use and size by segment name: names need not be unique, samples must be. A segment that went takes its samples along.
+fn write_segments(out: &mut TextWriter, shared: &Shared) {
+    let mut by_name: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+    let mut by_status: BTreeMap<&str, u64> = BTreeMap::new();
+    for segment in &shared.catalog.segments() {
+        *by_status.entry(yb_admin::status_name(segment.status())).or_default() += 1;
+        if segment.status() != SegmentStatus::UNMOUNTING {
+            let sums = by_name.entry(segment.info().name.clone()).or_default();
+            sums.0 += segment.used().0;
+            sums.1 += segment.capacity().0;
+        }
+    }
+    out.family("segment_allocated_bytes", "gauge", "Bytes in use by segment name");
+    for (name, (used, _)) in &by_name {
+        out.sample("segment_allocated_bytes", &[("segment", name)], used);
+    }
+    out.family("segment_total_capacity_bytes", "gauge", "Bytes by segment name");
+    for (name, (_, size)) in &by_name {
+        out.sample("segment_total_capacity_bytes", &[("segment", name)], size);
+    }
+    out.family("yuebing_segments_by_status", "gauge", "Segments by where they stand");
+    for (status, count) in by_status {
+        out.sample("yuebing_segments_by_status", &[("status", status)], count);
+    }
+}
+
+fn write_clients(out: &mut TextWriter, shared: &Shared, stats: &Stats) {
+    out.gauge("master_active_clients", "Clients in good standing", stats.clients);
+    out.gauge("master_client_liveness_active_clients", "Clients in good standing", stats.clients);
+    out.family("yuebing_nodes_by_version", "gauge", "Nodes of this project that said hello, by their version");
+    for (version, count) in shared.nodes.versions() {
+        out.sample("yuebing_nodes_by_version", &[("version", &version)], count);
+    }
+}
+
+fn write_tenants(out: &mut TextWriter, shared: &Shared) {
+    let tenants = shared.catalog.tenants();
+    if !tenants.is_multi() {
+        return;
+    }
+    let (quotas, sums) = (tenants.quotas(shared.clock.now()), tenants.sums());
+    type Read = fn(&yb_catalog::TenantQuota) -> u64;
+    let gauges: [(&str, &str, Read); 6] = [
+        ("mooncake_tenant_quota_requested_bytes", "Bytes promised", |q| q.requested),
+        ("mooncake_tenant_quota_effective_bytes", "Bytes that may be used now", |q| q.effective),
+        ("mooncake_tenant_quota_charged_bytes", "Bytes in use", |q| q.charged),
+        ("mooncake_tenant_quota_admission_closed", "1: writes are refused", |q| u64::from(q.closed)),
+        ("mooncake_tenant_quota_over_quota", "1: uses more than it may", |q| u64::from(q.over)),
+        ("mooncake_tenant_quota_explicit_policy", "1: has a policy", |q| u64::from(q.has_policy)),
+    ];
+    for (name, help, read) in gauges {
+        out.family(name, "gauge", help);
+        quotas.iter().for_each(|quota| out.sample(name, &[("tenant_id", &quota.name)], read(quota)));
+    }
+    out.family("mooncake_tenant_quota_reject_total", "counter", "Writes refused for the quota");
+    for quota in &quotas {
+        let labels = [("tenant_id", &*quota.name), ("reason", "quota_exceeded")];
+        out.sample("mooncake_tenant_quota_reject_total", &labels, quota.rejected);
+    }
+    out.family("mooncake_tenant_evict_bytes_total", "counter", "Bytes evicted to keep a tenant within its quota");
+    for quota in &quotas {
+        out.sample("mooncake_tenant_evict_bytes_total", &[("tenant_id", &quota.name)], quota.evicted_bytes);
+    }
+    out.gauge("mooncake_tenant_quota_allocatable_capacity_bytes", "Bytes that are shared out", sums.capacity);
+    out.gauge("mooncake_tenant_quota_requested_bytes_sum", "Bytes promised to all", sums.requested);
+    out.gauge("mooncake_tenant_quota_effective_bytes_sum", "Bytes that all may use", sums.effective);
+}
+
+/// What waits, and for how long.
+fn write_queues(out: &mut TextWriter, shared: &Shared) {
+    out.family("yuebing_queue_depth", "gauge", "What waits now, by queue");
+    let server = shared.server_counts();
+    for (queue, depth) in [
+        ("slow_lane", shared.slow.depth() as u64),
+        ("dial_back", shared.dialer.as_ref().map_or(0, |dialer| dialer.depth() as u64)),
+        ("deferred_replies", server.deferred_calls.saturating_sub(server.deferred_replies)),
+    ] {
+        out.sample("yuebing_queue_depth", &[("queue", queue)], depth);
+    }
+    let (waits, nanos) = shared.catalog.shard_waits();
+    out.counter("yuebing_shard_lock_waits_total", "Times that a thread had to wait for a shard", waits);
+    out.family("yuebing_shard_lock_wait_seconds_total", "counter", "Time of these waits");
+    out.sample("yuebing_shard_lock_wait_seconds_total", &[], seconds(nanos));
+}
+
+/// Counters of the RPC server; those of closed connections share a family with a reason each.
+fn write_server(out: &mut TextWriter, counters: &CounterSnapshot) {
+    let (closed, others): (Vec<_>, Vec<_>) =
+        counters.named().into_iter().partition(|(name, _)| name.starts_with("closed_"));
+    out.family("yuebing_rpc_connections_closed_by_reason_total", "counter", "Connections closed by the server");
+    for (name, value) in closed {
+        let reason = name.trim_start_matches("closed_");
+        out.sample("yuebing_rpc_connections_closed_by_reason_total", &[("reason", reason)], value);
+    }
+    for (name, value) in others {
+        out.counter(&format!("yuebing_rpc_{name}_total"), &format!("RPC server: {}", name.replace('_', " ")), value);
+    }
+    let open = counters.connections_accepted.saturating_sub(counters.connections_closed);
+    out.gauge("yuebing_rpc_connections", "Connections open", open);
+}
+
+fn write_process(out: &mut TextWriter, shared: &Shared, stats: &Stats, memory: &ProcessMemory) {
+    memory.write(out);
+    let grown = memory.anonymous.saturating_sub(shared.memory_at_start);
+    let per_key = if stats.keys == 0 { 0 } else { grown / stats.keys };
+    out.gauge("yuebing_bytes_per_key", "Memory of this process beyond that at its start, divided by objects", per_key);
+    out.gauge("yuebing_rpc_workers", "RPC worker threads", shared.workers);
+    let uptime = shared.clock.now().since(shared.started).as_secs();
+    out.gauge("yuebing_uptime_seconds", "Seconds since the start", uptime);
+    let version = env!("CARGO_PKG_VERSION");
+    out.family("mooncake_build_info", "gauge", "Store version that clients compare, and version of this program");
+    let shown = format!("yuebing {version}");
+    out.sample("mooncake_build_info", &[("display_version", &shown), ("version", yb_types::STORE_VERSION)], 1);
+    out.family("yuebing_build_info", "gauge", "This program and the generations of the wire that it speaks");
+    out.sample("yuebing_build_info", &[("version", version), ("wire", "0.3.10 to 0.3.14")], 1);
+}

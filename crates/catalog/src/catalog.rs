@@ -9,6 +9,7 @@ use yb_types::{ByteLen, ClientId, MonotonicTime, SegmentId};
 
 use crate::clients::Clients;
 use crate::contention::{WaitClock, Waits};
+use crate::copies::{Copies, Copying};
 use crate::departed::{Absence, Departed};
 use crate::effects::{Effects, Quiesce};
 use crate::entry::{Entry, Replica};
@@ -36,6 +37,8 @@ pub struct Catalog {
     pub(crate) segments: Segments,
     pub(crate) clients: Mutex<Clients>,
     pub(crate) chores: Mutex<Chores>,
+    /// Running copies by deadline and owner. The last lock of all: nothing else is locked under it.
+    pub(crate) copies: Mutex<Copies>,
     pub(crate) counters: Counters,
     pub(crate) tenants: Tenants,
     pub(crate) departed: Departed,
@@ -90,6 +93,7 @@ impl Catalog {
             segments: Segments::default(),
             clients: Mutex::new(Clients::default()),
             chores: Mutex::new(Chores::default()),
+            copies: Mutex::new(Copies::default()),
             counters: Counters::default(),
             tenants,
             departed: Departed::new(),
@@ -207,6 +211,9 @@ impl Catalog {
         let entry = state.erase(slot, hash.word);
         state.publish_front(&self.fronts[hash.shard]);
         self.tenants.close_object(entry.tenant, entry.memory_bytes());
+        if let Some(Copying::Running(running)) = entry.extras().and_then(|extras| extras.copy.as_deref()) {
+            self.copy_lost(running, hash, now);
+        }
         let table = self.segments.load();
         let freed = entry.replicas.as_slice().iter().map(|replica| {
             let giving = GivingUp { table: &table, entry: &entry, leave, now };
@@ -215,12 +222,40 @@ impl Catalog {
         ByteLen(freed.sum())
     }
 
+    /// Gives up the replicas that `which` picks; at least one must be left. Answers the bytes that are free now.
+    pub(crate) fn drop_replicas(
+        &self,
+        state: &mut ShardState,
+        slot: u32,
+        leave: Leave,
+        now: MonotonicTime,
+        which: impl Fn(&Replica) -> bool,
+        effects: &mut Effects,
+    ) -> ByteLen {
+        let entry = &mut state.slab[slot];
+        let table = self.segments.load();
+        let picked: smallvec::SmallVec<[Replica; 4]> =
+            entry.replicas.as_slice().iter().copied().filter(&which).collect();
+        let freed = picked.iter().map(|replica| {
+            let giving = GivingUp { table: &table, entry, leave, now };
+            self.give_up(&giving, replica, effects).0
+        });
+        let freed = ByteLen(freed.sum());
+        let before = entry.memory_bytes();
+        entry.replicas.retain(|replica| !which(replica));
+        self.tenants.refund(entry.tenant, before - entry.memory_bytes());
+        freed
+    }
+
     fn give_up(&self, giving: &GivingUp<'_>, replica: &Replica, effects: &mut Effects) -> ByteLen {
         let GivingUp { table, entry, leave, now } = *giving;
         let Some(segment) = table.live(replica.segment) else { return ByteLen(0) };
-        let (until, for_writer, revoked) = match leave {
-            Leave::Readable => (entry.lease_end(), false, false),
-            Leave::Unfinished { until, revoked } => (until, true, revoked),
+        // The target of a copy has a writer of its own.
+        let copier = entry.copier_of(replica);
+        let (until, for_writer, revoked) = match (leave, copier) {
+            (Leave::Readable, Some(copier)) => (copier.until, true, false),
+            (Leave::Readable, None) => (entry.lease_end(), false, false),
+            (Leave::Unfinished { until, revoked }, _) => (until, true, revoked),
         };
         if for_writer {
             self.counters.add(|c| &c.discarded, 1);
@@ -237,7 +272,7 @@ impl Catalog {
                 address: segment.info().base + replica.offset,
                 size: ByteLen(entry.size),
                 generation,
-                writer: entry.creator,
+                writer: copier.map_or(entry.creator, |copier| copier.client),
                 revoked,
             });
         } else {
@@ -254,7 +289,9 @@ impl Catalog {
         let before = entry.memory_bytes();
         entry.replicas.retain(|replica| table.live(replica.segment).is_some());
         self.tenants.refund(entry.tenant, before - entry.memory_bytes());
-        if !entry.replicas.as_slice().is_empty() {
+        // Targets of a copy are no object: what they were to be copied from is gone.
+        let is_there = |replica: &Replica| replica.is_complete() || !entry.is_finished();
+        if entry.replicas.as_slice().iter().any(is_there) {
             return true;
         }
         self.departs(state, slot, Absence::Lost);

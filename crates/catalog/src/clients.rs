@@ -105,6 +105,7 @@ impl Catalog {
             self.counters.add(|c| &c.clients_expired, 1);
             self.unmount_all_of(client, UnmountCause::ClientExpired, now, effects);
             self.chores.lock().add_dead_writer(client);
+            self.copies.lock().hurry(client, now);
             effects.clients_gone.push(client);
         }
     }

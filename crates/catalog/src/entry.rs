@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use yb_alloc::NodeId;
 use yb_types::{ClientId, Generation, MonotonicTime, ReplicaId, ReplicaStatus};
 
+use crate::copies::Running;
 use crate::extras::Extras;
 use crate::key::{KeyBytes, Tenant};
 
@@ -222,6 +223,15 @@ impl Entry {
     /// is neither evicted nor removed nor replaced.
     pub fn is_referenced(&self) -> bool {
         self.extras().is_some_and(Extras::is_referenced)
+    }
+
+    /// The running copy that writes this replica.
+    pub fn copier_of(&self, replica: &Replica) -> Option<&Running> {
+        if replica.is_complete() {
+            return None;
+        }
+        let running = self.extras()?.copy.as_deref()?.running()?;
+        running.targets.contains(&replica.id()).then_some(running)
     }
 
     pub fn is_finished(&self) -> bool {

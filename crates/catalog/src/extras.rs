@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use yb_types::MonotonicTime;
 
+use crate::copies::Copying;
+
 /// The soft pin of one object: eviction takes it last, if at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SoftPin {
@@ -30,17 +32,24 @@ impl SoftPin {
 pub(crate) struct Extras {
     /// What protects the object from the first pass of eviction.
     pub soft_pin: Option<SoftPin>,
+    /// A copy or move, planned or under way.
+    pub copy: Option<Box<Copying>>,
 }
 
 impl Extras {
     /// Whether somebody works with the bytes of the object without a lease, so that it must neither be evicted nor
     /// removed nor replaced.
     pub fn is_referenced(&self) -> bool {
-        false
+        self.is_copied()
+    }
+
+    /// Whether a client copies or moves the object.
+    pub fn is_copied(&self) -> bool {
+        self.copy.as_deref().is_some_and(|copying| copying.running().is_some())
     }
 
     /// Whether nothing is set, so that the box can go.
     pub fn is_empty(&self) -> bool {
-        self.soft_pin.is_none()
+        self.soft_pin.is_none() && self.copy.is_none()
     }
 }

@@ -86,6 +86,9 @@ pub(crate) fn may_remove(entry: &Entry, force: Force, now: MonotonicTime) -> Res
     if force == Force::No && entry.lease_end() > now {
         return Err(ErrorCode::OBJECT_HAS_LEASE);
     }
+    if entry.extras().is_some_and(|extras| extras.is_copied()) {
+        return Err(ErrorCode::OBJECT_HAS_REPLICATION_TASK);
+    }
     if entry.is_referenced() {
         return Err(ErrorCode::OBJECT_REPLICA_BUSY);
     }

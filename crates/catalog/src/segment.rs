@@ -161,6 +161,11 @@ impl MountedSegment {
         1.0 - self.used().0 as f64 / self.info.size.max(1) as f64
     }
 
+    /// Whether an object of this size is likely to find room.
+    pub(crate) fn may_take(&self, size: ByteLen) -> bool {
+        self.largest_free.load(Ordering::Relaxed) >= size.0.max(1)
+    }
+
     /// Takes space for one replica; `None` when no free extent is large enough or the segment takes nothing now.
     pub(crate) fn allocate(&self, size: ByteLen, owner: u64, now: MonotonicTime) -> Option<Extent> {
         if self.largest_free.load(Ordering::Relaxed) < size.0.max(1) || now < self.quiet_until {

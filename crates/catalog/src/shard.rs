@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use yb_types::MonotonicTime;
 
 use crate::contention::{CountedLock, Waits};
-use crate::entry::{Entry, flag};
+use crate::entry::{Entry, Replica, flag};
 use crate::evict::{EvictionPolicy, SecondChance, Verdict};
 use crate::extras::SoftPin;
 use crate::key::Tenant;
@@ -229,7 +229,8 @@ impl ShardState {
             assert_eq!(entry.has(flag::SOFT_PIN), pin.is_some());
             assert!(entry.extras().is_none_or(|extras| !extras.is_empty()));
             pinned += u32::from(pin.is_some());
-            assert!(entry.replicas.as_slice().iter().all(|r| r.is_complete() == entry.is_finished()));
+            let fits = |r: &Replica| r.is_complete() == entry.is_finished() || entry.copier_of(r).is_some();
+            assert!(entry.replicas.as_slice().iter().all(fits));
         }
         assert_eq!((unfinished, queued), (self.unfinished.len(), self.queue.len()));
         assert_eq!(pinned, self.soft_pins);

@@ -54,7 +54,7 @@ impl Catalog {
     pub fn upkeep(&self, budget: u32, now: MonotonicTime, effects: &mut Effects) -> bool {
         self.release_withheld(now, u64::from(budget));
         self.reap_unfinished(now, effects);
-        let mut left = budget;
+        let mut left = budget.saturating_sub(self.expire_copies(budget, now, effects));
         while left > 0 {
             let worked = self.discard_of_dead_writer(now, effects) || self.sweep_step(now);
             if !worked {

@@ -12,7 +12,8 @@ use crate::contention::{WaitClock, Waits};
 use crate::copies::{Copies, Copying};
 use crate::departed::{Absence, Departed};
 use crate::effects::{Effects, Quiesce};
-use crate::entry::{Entry, Replica};
+use crate::entry::{Entry, Replica, flag};
+use crate::groups::Groups;
 use crate::key::{KeyHash, KeyHasher, SHARDS, Tenant};
 use crate::live::Live;
 use crate::placement::{FreeRatioFirst, PlacementPolicy, RandomPlacement};
@@ -26,7 +27,7 @@ use crate::upkeep::Chores;
 
 /// All that the master knows. Shared by every worker; each call locks what it touches.
 ///
-/// Order of locks: clients, segment registry, one shard, one segment's space. Never two shards.
+/// Order of locks: clients, segment registry, one shard, table of groups, one segment's space. Never two shards.
 pub struct Catalog {
     pub(crate) settings: Live<CatalogSettings>,
     pub(crate) hasher: KeyHasher,
@@ -34,6 +35,7 @@ pub struct Catalog {
     /// The order of each shard's oldest candidate for eviction, side by side, so that finding the oldest of all reads
     /// 8 KiB and no shard.
     pub(crate) fronts: Box<[AtomicU64]>,
+    pub(crate) groups: Groups,
     pub(crate) segments: Segments,
     pub(crate) clients: Mutex<Clients>,
     pub(crate) chores: Mutex<Chores>,
@@ -90,6 +92,7 @@ impl Catalog {
             hasher: KeyHasher::new(settings.hash_seed),
             shards: (0..SHARDS).map(|shard| Shard::new(order(shard), Arc::clone(&waits))).collect(),
             fronts: (0..SHARDS).map(|_| AtomicU64::new(NO_FRONT)).collect(),
+            groups: Groups::new(settings.hash_seed),
             segments: Segments::default(),
             clients: Mutex::new(Clients::default()),
             chores: Mutex::new(Chores::default()),
@@ -209,6 +212,9 @@ impl Catalog {
         let entry = &state.slab[slot];
         let hash = self.hash(entry.tenant, entry.key.as_slice());
         let entry = state.erase(slot, hash.word);
+        if let Some(membership) = entry.membership() {
+            self.groups.leave(membership, hash.member(slot));
+        }
         state.publish_front(&self.fronts[hash.shard]);
         self.tenants.close_object(entry.tenant, entry.memory_bytes());
         if let Some(Copying::Running(running)) = entry.extras().and_then(|extras| extras.copy.as_deref()) {
@@ -294,10 +300,31 @@ impl Catalog {
         if entry.replicas.as_slice().iter().any(is_there) {
             return true;
         }
-        self.departs(state, slot, Absence::Lost);
+        let is_key = !state.slab[slot].has(flag::SUCCESSOR);
+        if is_key {
+            self.departs(state, slot, Absence::Lost);
+        }
         self.erase(state, slot, Leave::Readable, now, &mut Effects::default());
-        self.counters.add(|c| &c.lost_keys, 1);
+        self.counters.add(|c| &c.lost_keys, u64::from(is_key));
         false
+    }
+
+    /// The slot of a key that has a live replica. What has none is forgotten; an unfinished successor of such an object has
+    /// the key then.
+    pub(crate) fn find_live(
+        &self,
+        state: &mut ShardState,
+        tenant: Tenant,
+        hash: KeyHash,
+        key: &[u8],
+        now: MonotonicTime,
+    ) -> Option<u32> {
+        loop {
+            let slot = state.find(tenant, hash.word, key)?;
+            if self.drop_lost_replicas(state, slot, now) {
+                return Some(slot);
+            }
+        }
     }
 }
 

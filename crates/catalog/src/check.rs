@@ -16,13 +16,13 @@ impl Catalog {
         for (at, shard) in self.shards.iter().enumerate() {
             let state = shard.state.read();
             state.assert_consistent();
-            for slot in state.slots() {
+            keys += state.slots().count() as u64;
+            for slot in state.all_slots() {
                 let entry = &state.slab[slot];
-                keys += 1;
                 let sums = charged.entry(entry.tenant).or_default();
                 *sums = (sums.0 + 1, sums.1 + entry.memory_bytes());
                 unfinished += u64::from(!entry.is_finished());
-                soft_pins += u64::from(entry.has(flag::SOFT_PIN));
+                soft_pins += u64::from(entry.is_finished() && entry.has(flag::SOFT_PIN));
                 for replica in entry.replicas.as_slice() {
                     let owner = (at as u64) << 32 | u64::from(slot);
                     assert!(

@@ -338,8 +338,12 @@ struct Reserve<'a> {
 
 type Placed = SmallVec<[Replica; 2]>;
 
-/// Refuses while another copy, or anything else that works with the object, is under way.
+/// Refuses while another copy, or anything else that works with the object, is under way. An object that is being
+/// replaced is not worth a copy.
 fn check_free(entry: &mut Entry, call: &CopyCall<'_>) -> Result<(), ErrorCode> {
+    if entry.successor().is_some() {
+        return Err(ErrorCode::REPLICA_NOT_FOUND);
+    }
     if entry.is_referenced() {
         return Err(ErrorCode::OBJECT_HAS_REPLICATION_TASK);
     }

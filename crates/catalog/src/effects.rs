@@ -44,6 +44,19 @@ pub enum PutRefusal {
     /// Another write of the key is under way. Retry when it has ended.
     #[error("the key is being written by somebody else")]
     Busy,
+    /// The caller itself has a write of the key under way that it has neither ended nor revoked, perhaps one that another
+    /// client overtook: its end could not be told from that of the new one. Retry when it has answered for the old one.
+    #[error("the caller has another write of the key under way")]
+    OwnWriteOpen,
+    /// An upsert names another group than the object has.
+    #[error("the object belongs to another group")]
+    OtherGroup,
+    /// A client copies or moves the object. Retry later.
+    #[error("the object is being copied or moved")]
+    Copied,
+    /// Somebody works with the bytes of the object. Retry later.
+    #[error("the object is in use")]
+    Referenced,
     /// No segment is mounted.
     #[error("no segment is mounted")]
     NoSegment,
@@ -64,7 +77,9 @@ impl PutRefusal {
     pub fn code(self) -> ErrorCode {
         match self {
             PutRefusal::Exists => ErrorCode::OBJECT_ALREADY_EXISTS,
-            PutRefusal::Busy => ErrorCode::REPLICA_IS_NOT_READY,
+            PutRefusal::Copied => ErrorCode::OBJECT_HAS_REPLICATION_TASK,
+            PutRefusal::Referenced => ErrorCode::OBJECT_REPLICA_BUSY,
+            PutRefusal::Busy | PutRefusal::OwnWriteOpen => ErrorCode::REPLICA_IS_NOT_READY,
             PutRefusal::TenantNotRegistered => ErrorCode::TENANT_NOT_REGISTERED,
             PutRefusal::QuotaExceeded | PutRefusal::LargerThanQuota => ErrorCode::TENANT_QUOTA_EXCEEDED,
             PutRefusal::DfsUnavailable => ErrorCode::DFS_SERVICE_UNAVAILABLE,
@@ -78,7 +93,8 @@ impl PutRefusal {
 
     /// Whether the same call can succeed later.
     pub fn is_retryable(self) -> bool {
-        matches!(self, PutRefusal::Busy | PutRefusal::NoSegment | PutRefusal::NoSpace | PutRefusal::QuotaExceeded)
+        use PutRefusal::{Busy, Copied, NoSegment, NoSpace, OwnWriteOpen, QuotaExceeded, Referenced};
+        matches!(self, Busy | OwnWriteOpen | Copied | Referenced | NoSegment | NoSpace | QuotaExceeded)
     }
 }
 

@@ -7,7 +7,8 @@ use yb_alloc::NodeId;
 use yb_types::{ClientId, Generation, MonotonicTime, ReplicaId, ReplicaStatus};
 
 use crate::copies::Running;
-use crate::extras::Extras;
+use crate::extras::{Extras, SoftPin};
+use crate::groups::{LeaseGrant, Leaving, Membership};
 use crate::key::{KeyBytes, Tenant};
 
 /// "No entry" in links.
@@ -113,6 +114,10 @@ pub(crate) mod flag {
     pub const CHECKSUM: u8 = 8;
     /// Read since the eviction last looked at it. The only one that is set under a shared lock.
     pub const VISITED: u8 = 16;
+    /// Its extras have a group.
+    pub const GROUPED: u8 = 32;
+    /// An unfinished write beside the readable object of its key: not in the table.
+    pub const SUCCESSOR: u8 = 64;
 }
 
 /// An object: 144 bytes, with a key of usual length. What a lookup needs comes first, to meet few cache lines.
@@ -244,10 +249,33 @@ impl Entry {
         MonotonicTime(self.lease.load(Ordering::Relaxed))
     }
 
-    /// When the last lease ends; only of finished entries. A lease has ended when `now >= lease_end`.
+    /// The soft pin. The flag spares the others a look at their extras.
+    pub fn soft_pin(&self) -> Option<SoftPin> {
+        if self.has(flag::SOFT_PIN) { self.extras()?.soft_pin } else { None }
+    }
+
+    /// The group.
+    pub fn membership(&self) -> Option<&Membership> {
+        if self.has(flag::GROUPED) { self.extras()?.group.as_ref() } else { None }
+    }
+
+    /// The unfinished write that is to replace this object.
+    pub fn successor(&self) -> Option<u32> {
+        self.extras()?.successor
+    }
+
+    /// When the last lease ends that somebody reads under; only of finished entries. A lease has ended when
+    /// `now >= lease_end`.
     pub fn lease_end(&self) -> MonotonicTime {
         debug_assert!(self.is_finished());
         MonotonicTime(self.lease.load(Ordering::Relaxed))
+    }
+
+    /// When the last lease ends, those counted that reads of its group granted: the bytes are not read that long, but
+    /// the object is kept.
+    pub fn kept_until(&self) -> MonotonicTime {
+        let by_group = self.membership().map_or(MonotonicTime(0), Membership::lease_end);
+        self.lease_end().max(by_group)
     }
 
     /// Makes the object readable from now on, without a lease.
@@ -256,6 +284,27 @@ impl Entry {
         self.set(flag::FINISHED, true);
         self.checksum = checksum.unwrap_or(0);
         self.set(flag::CHECKSUM, checksum.is_some());
+    }
+
+    /// Grants a lease to a reader, and with it to the group; works under a shared lock. `false` when eviction is taking the
+    /// group away and this object with it: it is not to be read any more.
+    pub fn read(&self, grant: LeaseGrant) -> bool {
+        if let Some(membership) = self.membership()
+            && let Some(leaving) = membership.group.renew(self.lease_end(), grant)
+        {
+            if self.goes_with_group(leaving, grant.now) {
+                return false;
+            }
+            membership.group.renew_while_leaving(grant);
+        }
+        self.grant(grant.until);
+        true
+    }
+
+    /// Whether eviction of its group takes this member too.
+    pub fn goes_with_group(&self, leaving: Leaving, now: MonotonicTime) -> bool {
+        let pinned = leaving == Leaving::ButPinned && self.soft_pin().is_some_and(|pin| pin.holds(now));
+        !self.has(flag::HARD_PIN) && !pinned && !self.is_referenced()
     }
 
     /// Moves the lease forward to `until`, never back; works under a shared lock.

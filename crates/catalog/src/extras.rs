@@ -10,6 +10,7 @@ use std::time::Duration;
 use yb_types::MonotonicTime;
 
 use crate::copies::Copying;
+use crate::groups::Membership;
 
 /// The soft pin of one object: eviction takes it last, if at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,13 +35,21 @@ pub(crate) struct Extras {
     pub soft_pin: Option<SoftPin>,
     /// A copy or move, planned or under way.
     pub copy: Option<Box<Copying>>,
+    /// The group that the object belongs to, or will belong to when it is finished.
+    pub group: Option<Membership>,
+    /// The slot of the unfinished write that is to replace this object.
+    pub successor: Option<u32>,
+    /// Of such a write: the slot of the object that it is to replace.
+    pub predecessor: Option<u32>,
+    /// An upsert looks for space and must not find that of the object itself.
+    pub held: bool,
 }
 
 impl Extras {
     /// Whether somebody works with the bytes of the object without a lease, so that it must neither be evicted nor
     /// removed nor replaced.
     pub fn is_referenced(&self) -> bool {
-        self.is_copied()
+        self.held || self.is_copied()
     }
 
     /// Whether a client copies or moves the object.
@@ -50,6 +59,8 @@ impl Extras {
 
     /// Whether nothing is set, so that the box can go.
     pub fn is_empty(&self) -> bool {
-        self.soft_pin.is_none() && self.copy.is_none()
+        let Extras { soft_pin, copy, group, successor, predecessor, held } = self;
+        let is_linked = successor.is_some() || predecessor.is_some();
+        soft_pin.is_none() && copy.is_none() && group.is_none() && !is_linked && !held
     }
 }

@@ -62,6 +62,13 @@ pub(crate) struct KeyHash {
     pub word: u32,
 }
 
+impl KeyHash {
+    /// Shard and slot of an entry in one word, as segments and groups keep it.
+    pub fn member(self, slot: u32) -> u64 {
+        (self.shard as u64) << 32 | u64::from(slot)
+    }
+}
+
 /// Hashes keys with a seed of this process, so that nobody outside can aim at one shard.
 pub(crate) struct KeyHasher(FixedState);
 

@@ -10,6 +10,7 @@ use yb_types::{ErrorCode, MonotonicTime};
 
 use crate::catalog::Catalog;
 use crate::entry::Entry;
+use crate::groups::LeaseGrant;
 use crate::key::{KeyHash, Tenant};
 use crate::segments::SegmentTable;
 use crate::shard::ShardState;
@@ -57,15 +58,11 @@ impl Catalog {
         now: MonotonicTime,
         mut sink: impl FnMut(usize, Result<ObjectView<'_>, ErrorCode>),
     ) {
-        let until = now + self.settings.lease_ttl;
+        let grant = self.lease_from(now);
         self.look_each(tenant, keys, |at, found| {
-            sink(
-                at,
-                found.map(|(entry, view)| {
-                    entry.grant(until);
-                    view
-                }),
-            );
+            let read =
+                found.and_then(|(entry, view)| entry.read(grant).then_some(view).ok_or(ErrorCode::OBJECT_NOT_FOUND));
+            sink(at, read);
         });
     }
 
@@ -88,13 +85,14 @@ impl Catalog {
         now: MonotonicTime,
         mut sink: impl FnMut(usize, bool),
     ) {
-        let until = now + self.settings.lease_ttl;
+        let grant = self.lease_from(now);
         self.look_each(tenant, keys, |at, found| {
-            if let (Ok((entry, _)), Probe::Lease) = (&found, probe) {
-                entry.grant(until);
-            }
-            sink(at, found.is_ok());
+            sink(at, found.is_ok_and(|(entry, _)| probe == Probe::Only || entry.read(grant)));
         });
+    }
+
+    fn lease_from(&self, now: MonotonicTime) -> LeaseGrant {
+        LeaseGrant { now, until: now + self.settings.lease_ttl }
     }
 
     /// Fetches from main memory what lookups of these keys are going to need. Changes nothing and answers nothing.
@@ -151,14 +149,15 @@ impl Catalog {
         now: MonotonicTime,
         mut sink: impl FnMut(ObjectView<'_>),
     ) {
-        let until = now + self.settings.lease_ttl;
+        let grant = self.lease_from(now);
         for shard in &self.shards {
             let state = shard.state.read();
             let table = self.segments.load();
             for entry in state.iter().filter(|entry| entry.tenant == tenant && pattern.matches(entry)) {
                 if let Some(view) = ObjectView::readable(entry, &table) {
-                    entry.grant(until);
-                    sink(view);
+                    if entry.read(grant) {
+                        sink(view);
+                    }
                 }
             }
         }

@@ -1,17 +1,19 @@
-//! Reserve, then publish: `PutStart` takes space, the client writes into it, `PutEnd` makes the object readable.
+//! Reserving: `PutStart` and `UpsertStart` take space, the client writes into it; what comes then is in
+//! [`publish`](crate::publish).
 //!
 //! Invariants:
-//! - nobody reads an object before its `PutEnd`; nobody but its creator can end or revoke it;
+//! - nobody reads an object before its end; nobody but its creator can end or revoke it;
+//! - a client has at most one write of a key under way, see [`overtaken`](crate::overtaken);
 //! - space that a writer was given comes free only when the writer cannot write to it any more: when its object is
 //!   readable and removed, when the release timeout has passed, or when the node confirms it;
-//! - a put refused changes nothing.
+//! - a write refused changes nothing.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use yb_types::{ByteLen, ErrorCode, MonotonicTime, ReplicaType, ReplicateConfig, SoftPinAction};
+use yb_types::{ByteLen, ErrorCode, MonotonicTime, ReplicateConfig, SoftPinAction};
 
 use crate::catalog::{Caller, Catalog, Leave};
 use crate::effects::{Effects, PutRefusal};
@@ -23,6 +25,7 @@ use crate::reclaim::MakeRoom;
 use crate::segments::SegmentTable;
 use crate::shard::ShardState;
 use crate::tenants::{Charge, QuotaMiss};
+use crate::upsert::Standing;
 use crate::view::ObjectView;
 
 /// What is the same for every key of a `PutStart`.
@@ -36,25 +39,66 @@ pub struct PutCall<'a> {
     pub allow_empty: bool,
 }
 
+/// What a write does with an object that is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Manner {
+    /// Is refused.
+    Put,
+    /// Replaces it at its end.
+    Upsert,
+}
+
+/// What becomes of the soft pin of an object that is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum PinChange {
+    /// The pin of the object that is replaced goes on.
+    #[default]
+    Keep,
+    /// Lasts this long from the end of the write on.
+    Set(Duration),
+    /// None.
+    Clear,
+}
+
 /// The state of one batch while it runs.
-struct Batch<'a> {
-    call: PutCall<'a>,
-    soft_pin: Option<Duration>,
+pub(crate) struct Batch<'a> {
+    pub call: PutCall<'a>,
+    pub manner: Manner,
+    pub pin: PinChange,
     /// Where the first key of the batch went, when all are to go to one place.
     same_segment: Option<u32>,
     /// Numbers for replicas that the batch has and has not used yet.
     ids: Range<u64>,
     ids_at_once: u64,
     random: &'a mut dyn Random,
-    effects: &'a mut Effects,
+    pub effects: &'a mut Effects,
 }
 
 /// One key of it.
 #[derive(Clone, Copy)]
-struct Item<'a> {
-    key: &'a [u8],
-    size: u64,
-    hash: KeyHash,
+pub(crate) struct Item<'a> {
+    pub key: &'a [u8],
+    pub size: u64,
+    pub hash: KeyHash,
+    /// The group that the caller names; empty: none. `None`: the caller says nothing of groups.
+    pub group: Option<&'a str>,
+}
+
+/// What a write takes over, from the caller and from the object that it replaces.
+pub(crate) struct Facts {
+    pub replicas_wanted: usize,
+    pub hard_pin: bool,
+    pub data_type: u8,
+    pub soft_pin: Option<SoftPin>,
+    pub group: Option<Box<str>>,
+}
+
+/// The space that a write wants.
+#[derive(Clone, Copy)]
+struct Wanted {
+    replicas: usize,
+    /// Bytes of the object that it replaces.
+    replaces: u64,
 }
 
 /// A batch takes no more numbers than this at a time.
@@ -75,11 +119,24 @@ impl Catalog {
         effects: &mut Effects,
         mut sink: impl FnMut(usize, Result<ObjectView<'_>, PutRefusal>),
     ) {
-        let items = items.into_iter();
+        self.write_start(call, Manner::Put, items.into_iter(), random, effects, &mut sink);
+    }
+
+    /// Begins writes, see [`put_start`](Self::put_start) and [`upsert_start`](Self::upsert_start).
+    pub(crate) fn write_start<K: AsRef<[u8]>>(
+        &self,
+        call: &PutCall<'_>,
+        manner: Manner,
+        items: impl ExactSizeIterator<Item = (K, u64)>,
+        random: &mut dyn Random,
+        effects: &mut Effects,
+        sink: &mut dyn FnMut(usize, Result<ObjectView<'_>, PutRefusal>),
+    ) {
         let checked = self.check_config(call, items.len());
-        let soft_pin = checked.unwrap_or_default();
+        let pin = checked.unwrap_or_default();
         let ids_at_once = (items.len() as u64).min(IDS_AT_ONCE);
-        let mut batch = Batch { call: *call, soft_pin, same_segment: None, ids: 0..0, ids_at_once, random, effects };
+        let mut batch = Batch { call: *call, manner, pin, same_segment: None, ids: 0..0, ids_at_once, random, effects };
+        let groups = call.config.group_ids.as_deref();
         for (at, (key, size)) in items.enumerate() {
             let key = key.as_ref();
             let refusal = match checked {
@@ -92,15 +149,16 @@ impl Catalog {
             match refusal {
                 Some(refusal) => sink(at, Err(refusal)),
                 None => {
-                    let item = Item { key, size, hash: self.hash(call.caller.tenant, key) };
+                    let group = groups.and_then(|groups| groups.get(at)).map(String::as_str);
+                    let item = Item { key, size, hash: self.hash(call.caller.tenant, key), group };
                     self.start_one(&mut batch, &item, &mut |answer| sink(at, answer));
                 }
             }
         }
     }
 
-    /// The checks that no key can change; answers the soft pin that the objects will get.
-    fn check_config(&self, call: &PutCall<'_>, count: usize) -> Result<Option<Duration>, PutRefusal> {
+    /// The checks that no key can change; answers what becomes of soft pins.
+    fn check_config(&self, call: &PutCall<'_>, count: usize) -> Result<PinChange, PutRefusal> {
         let config = call.config;
         if config.replica_num == 0 && config.nof_replica_num == 0 && config.dfs_replica_num == 0 {
             return Err(PutRefusal::NoReplicaWanted);
@@ -119,9 +177,11 @@ impl Catalog {
         match config.soft_pin_ttl_ms {
             Some(_) if !enable => Err(PutRefusal::SoftPinRules),
             Some(ms) if Duration::from_millis(ms) > self.settings.soft_pin_ttl_max => Err(PutRefusal::SoftPinRules),
-            Some(0) => Ok(None),
-            Some(ms) => Ok(Some(Duration::from_millis(ms))),
-            None => Ok(enable.then_some(self.settings.soft_pin_ttl)),
+            Some(0) => Ok(PinChange::Clear),
+            Some(ms) => Ok(PinChange::Set(Duration::from_millis(ms))),
+            None if enable => Ok(PinChange::Set(self.settings.soft_pin_ttl)),
+            None if config.soft_pin_action == SoftPinAction::DISABLE => Ok(PinChange::Clear),
+            None => Ok(PinChange::Keep),
         }
     }
 
@@ -140,8 +200,13 @@ impl Catalog {
                     return sink(Ok(ObjectView::whole(&state.slab[slot], &table)));
                 }
                 Err(refusal) => {
+                    let held = batch.manner == Manner::Upsert && self.hold(&mut state, batch, item, true);
                     drop(state);
-                    if self.give_way(&mut tries, batch, item, refusal) {
+                    let again = self.give_way(&mut tries, batch, item, refusal);
+                    if held {
+                        self.hold(&mut self.shards[item.hash.shard].state.write(), batch, item, false);
+                    }
+                    if again {
                         continue;
                     }
                     self.count_refusal(batch.call.caller.tenant, refusal);
@@ -166,7 +231,7 @@ impl Catalog {
 
     fn count_refusal(&self, tenant: Tenant, refusal: PutRefusal) {
         match refusal {
-            PutRefusal::Busy => self.counters.add(|c| &c.busy_keys, 1),
+            PutRefusal::Busy | PutRefusal::OwnWriteOpen => self.counters.add(|c| &c.busy_keys, 1),
             PutRefusal::LargerThanAnySegment => self.counters.add(|c| &c.too_large, 1),
             PutRefusal::NoSpace => self.starved.store(true, Ordering::Relaxed),
             PutRefusal::QuotaExceeded | PutRefusal::LargerThanQuota => self.tenants.count_rejection(tenant),
@@ -178,11 +243,27 @@ impl Catalog {
     }
 
     fn start_locked(&self, batch: &mut Batch<'_>, item: &Item<'_>, state: &mut ShardState) -> Result<u32, PutRefusal> {
-        self.clear_the_way(batch, item, state)?;
+        let Caller { client, now, .. } = batch.call.caller;
+        if state.overtaken.owes(item.hash.word, client, now) {
+            return Err(PutRefusal::OwnWriteOpen);
+        }
+        let standing = match batch.manner {
+            Manner::Put => self.clear_the_way(batch, item, state)?,
+            Manner::Upsert => self.standing(batch, item, state)?,
+        };
+        let facts = facts(batch, item, state, standing);
         let slot = state.slab.reserve().ok_or(PutRefusal::CatalogFull)?;
-        match self.charge_and_place(batch, item, slot) {
+        let replaces = standing.readable.map_or(0, |old| state.slab[old].memory_bytes());
+        match self.charge_and_place(batch, item, slot, Wanted { replicas: facts.replicas_wanted, replaces }) {
             Ok(replicas) => {
-                self.fill(batch, item, state, slot, &replicas);
+                if let Some(old) = standing.unfinished {
+                    self.overtake(batch, state, old, item.hash.word);
+                }
+                self.fill(batch, item, state, slot, (&replicas, facts));
+                match standing.readable {
+                    Some(readable) => state.publish_beside(slot, readable),
+                    None => state.publish(slot, item.hash.word),
+                }
                 Ok(slot)
             }
             Err(refusal) => {
@@ -193,50 +274,82 @@ impl Catalog {
     }
 
     /// Refuses when the key is taken; removes what is left of a lost or abandoned object.
-    fn clear_the_way(&self, batch: &mut Batch<'_>, item: &Item<'_>, state: &mut ShardState) -> Result<(), PutRefusal> {
-        let Caller { tenant, now, .. } = batch.call.caller;
-        let Some(slot) = state.find(tenant, item.hash.word, item.key) else { return Ok(()) };
-        if !self.drop_lost_replicas(state, slot, now) {
-            return Ok(());
-        }
-        if state.slab[slot].is_finished() {
+    fn clear_the_way(
+        &self,
+        batch: &mut Batch<'_>,
+        item: &Item<'_>,
+        state: &mut ShardState,
+    ) -> Result<Standing, PutRefusal> {
+        let Caller { tenant, client, now } = batch.call.caller;
+        let Some(slot) = self.find_live(state, tenant, item.hash, item.key, now) else {
+            return Ok(Standing::default());
+        };
+        let entry = &state.slab[slot];
+        if entry.is_finished() {
             return Err(PutRefusal::Exists);
         }
-        let started = state.slab[slot].started();
-        if started + self.settings.discard_timeout >= now {
+        if entry.started() + self.settings.discard_timeout >= now {
             return Err(PutRefusal::Busy);
         }
-        let leave = Leave::Unfinished { until: started + self.settings.release_timeout, revoked: false };
-        self.erase(state, slot, leave, now, batch.effects);
-        Ok(())
+        if entry.creator == client {
+            return Err(PutRefusal::OwnWriteOpen);
+        }
+        self.overtake(batch, state, slot, item.hash.word);
+        Ok(Standing::default())
     }
 
-    fn fill(&self, batch: &Batch<'_>, item: &Item<'_>, state: &mut ShardState, slot: u32, replicas: &[Replica]) {
-        let PutCall { caller, config, .. } = batch.call;
+    /// Gives up an unfinished write for another one of the same key.
+    fn overtake(&self, batch: &mut Batch<'_>, state: &mut ShardState, slot: u32, word: u32) {
+        let entry = &state.slab[slot];
+        let (writer, until) = (entry.creator, entry.started() + self.settings.release_timeout);
+        let now = batch.call.caller.now;
+        self.erase(state, slot, Leave::Unfinished { until, revoked: false }, now, batch.effects);
+        state.overtaken.add(word, writer, until, now);
+    }
+
+    fn fill(
+        &self,
+        batch: &Batch<'_>,
+        item: &Item<'_>,
+        state: &mut ShardState,
+        slot: u32,
+        (replicas, facts): (&[Replica], Facts),
+    ) {
+        let caller = batch.call.caller;
         let entry = &mut state.slab[slot];
         entry.key = KeyBytes::new(item.key);
         entry.tenant = caller.tenant;
         entry.creator = caller.client;
         entry.size = item.size;
-        entry.data_type = config.data_type.0;
+        entry.data_type = facts.data_type;
         entry.clear_facts();
-        entry.set(flag::HARD_PIN, config.with_hard_pin);
+        entry.set(flag::HARD_PIN, facts.hard_pin);
         entry.replicas = Replicas::from_slice(replicas);
         entry.set_start(replicas.first().map_or(1, |first| first.id().0), caller.now);
-        state.publish(slot, item.hash.word, batch.soft_pin.map(SoftPin::Pending));
-        let wanted = usize::try_from(config.replica_num).unwrap_or(usize::MAX);
-        self.counters.add(|c| &c.partial_allocations, u64::from(replicas.len() < wanted));
+        if let Some(id) = facts.group {
+            entry.set(flag::GROUPED, true);
+            entry.extras_mut().group = Some(self.groups.enter(caller.tenant, &id));
+        }
+        state.set_soft_pin(slot, facts.soft_pin);
+        self.counters.add(|c| &c.partial_allocations, u64::from(replicas.len() < facts.replicas_wanted));
     }
 
     /// Takes space that the tenant may still use. It is charged for what it asks for, and in the end for what it got.
-    fn charge_and_place(&self, batch: &mut Batch<'_>, item: &Item<'_>, slot: u32) -> Result<Placed, PutRefusal> {
+    fn charge_and_place(
+        &self,
+        batch: &mut Batch<'_>,
+        item: &Item<'_>,
+        slot: u32,
+        wanted: Wanted,
+    ) -> Result<Placed, PutRefusal> {
+        let Wanted { replicas, replaces } = wanted;
         if !self.tenants.is_multi() {
-            return self.place(batch, item, slot);
+            return self.place(batch, item, slot, replicas);
         }
         let tenant = batch.call.caller.tenant;
-        let bytes = item.size.saturating_mul(batch.call.config.replica_num);
-        self.tenants().open_object(tenant, Charge { bytes, replaces: 0 })?;
-        match self.place(batch, item, slot) {
+        let bytes = item.size.saturating_mul(replicas as u64);
+        self.tenants().open_object(tenant, Charge { bytes, replaces })?;
+        match self.place(batch, item, slot, replicas) {
             Ok(placed) => {
                 self.tenants.refund(tenant, bytes - item.size * placed.len() as u64);
                 Ok(placed)
@@ -249,10 +362,9 @@ impl Catalog {
     }
 
     /// Takes space for as many of the replicas as there is room for, at least one.
-    fn place(&self, batch: &mut Batch<'_>, item: &Item<'_>, slot: u32) -> Result<Placed, PutRefusal> {
+    fn place(&self, batch: &mut Batch<'_>, item: &Item<'_>, slot: u32, wanted: usize) -> Result<Placed, PutRefusal> {
         let table = self.segments.load();
-        let wanted = usize::try_from(batch.call.config.replica_num).unwrap_or(usize::MAX);
-        let owner = (item.hash.shard as u64) << 32 | u64::from(slot);
+        let owner = item.hash.member(slot);
         let mut attempts = Attempts {
             table: &table,
             size: ByteLen(item.size),
@@ -319,105 +431,25 @@ impl Catalog {
             }
         }
     }
-
-    /// Makes objects readable whose bytes have all arrived. `items`: key and checksum. `sink` gets one result a key, in
-    /// order: `OK` also for a repetition; OBJECT_NOT_FOUND, ILLEGAL_CLIENT for anyone but the creator, INVALID_WRITE
-    /// when there is nothing of this type to end.
-    pub fn put_end<K: AsRef<[u8]>>(
-        &self,
-        caller: &Caller,
-        which: ReplicaType,
-        items: impl IntoIterator<Item = (K, Option<u64>)>,
-        mut sink: impl FnMut(usize, Result<(), ErrorCode>),
-    ) {
-        for (at, (key, checksum)) in items.into_iter().enumerate() {
-            sink(at, self.end_one(caller, which, key.as_ref(), checksum));
-        }
-    }
-
-    fn end_one(&self, caller: &Caller, which: ReplicaType, key: &[u8], checksum: Option<u64>) -> Result<(), ErrorCode> {
-        let hash = self.hash(caller.tenant, key);
-        let mut state = self.shards[hash.shard].state.write();
-        let slot = self.find_own(&mut state, caller, hash, key)?;
-        if state.slab[slot].is_finished() {
-            return if selects_memory(which) { Ok(()) } else { Err(ErrorCode::INVALID_WRITE) };
-        }
-        if selects_memory(which) {
-            state.finish(slot, caller.now, checksum);
-            state.publish_front(&self.fronts[hash.shard]);
-        }
-        Ok(())
-    }
-
-    /// Gives up puts. Their space stays out of use until the release timeout, or until its node confirms that the writer
-    /// is done, see [`Effects::quiesce`]. `sink` gets one result a key, in order: OBJECT_NOT_FOUND, ILLEGAL_CLIENT for
-    /// anyone but the creator, INVALID_WRITE when the put has ended.
-    pub fn put_revoke<K: AsRef<[u8]>>(
-        &self,
-        caller: &Caller,
-        which: ReplicaType,
-        keys: impl IntoIterator<Item = K>,
-        effects: &mut Effects,
-        mut sink: impl FnMut(usize, Result<(), ErrorCode>),
-    ) {
-        for (at, key) in keys.into_iter().enumerate() {
-            let until = |started| started + self.settings.release_timeout;
-            sink(at, self.revoke_one(caller, which, key.as_ref(), until, effects));
-        }
-    }
-
-    /// As [`Catalog::put_revoke`], from a writer that knows that nothing of the puts is in flight any more: their space is
-    /// free at once.
-    pub fn put_revoke_quiet<K: AsRef<[u8]>>(
-        &self,
-        caller: &Caller,
-        which: ReplicaType,
-        keys: impl IntoIterator<Item = K>,
-        mut sink: impl FnMut(usize, Result<(), ErrorCode>),
-    ) {
-        let mut no_questions = Effects::default();
-        for (at, key) in keys.into_iter().enumerate() {
-            sink(at, self.revoke_one(caller, which, key.as_ref(), |_| caller.now, &mut no_questions));
-        }
-    }
-
-    fn revoke_one(
-        &self,
-        caller: &Caller,
-        which: ReplicaType,
-        key: &[u8],
-        until: impl Fn(MonotonicTime) -> MonotonicTime,
-        effects: &mut Effects,
-    ) -> Result<(), ErrorCode> {
-        let hash = self.hash(caller.tenant, key);
-        let mut state = self.shards[hash.shard].state.write();
-        let slot = self.find_own(&mut state, caller, hash, key)?;
-        if state.slab[slot].is_finished() {
-            return Err(ErrorCode::INVALID_WRITE);
-        }
-        if selects_memory(which) {
-            let until = until(state.slab[slot].started());
-            self.erase(&mut state, slot, Leave::Unfinished { until, revoked: true }, caller.now, effects);
-        }
-        Ok(())
-    }
-
-    /// The caller's own object with a live replica.
-    fn find_own(&self, state: &mut ShardState, caller: &Caller, hash: KeyHash, key: &[u8]) -> Result<u32, ErrorCode> {
-        let slot = state.find(caller.tenant, hash.word, key).ok_or(ErrorCode::OBJECT_NOT_FOUND)?;
-        if !self.drop_lost_replicas(state, slot, caller.now) {
-            return Err(ErrorCode::OBJECT_NOT_FOUND);
-        }
-        if state.slab[slot].creator != caller.client {
-            return Err(ErrorCode::ILLEGAL_CLIENT);
-        }
-        Ok(slot)
-    }
 }
 
-/// Whether the selector covers memory replicas, the only kind there is so far.
-fn selects_memory(which: ReplicaType) -> bool {
-    which == ReplicaType::ALL || which == ReplicaType::MEMORY
+/// What the new write takes from its caller, and from the object that it is to replace.
+fn facts(batch: &Batch<'_>, item: &Item<'_>, state: &ShardState, standing: Standing) -> Facts {
+    let config = batch.call.config;
+    let mut facts = Facts {
+        replicas_wanted: usize::try_from(config.replica_num).unwrap_or(usize::MAX),
+        hard_pin: config.with_hard_pin,
+        data_type: config.data_type.0,
+        soft_pin: match batch.pin {
+            PinChange::Set(lasts) => Some(SoftPin::Pending(lasts)),
+            PinChange::Keep | PinChange::Clear => None,
+        },
+        group: item.group.filter(|group| !group.is_empty()).map(Box::from),
+    };
+    if let Some(old) = standing.any() {
+        facts.take_over(&state.slab[old], batch.pin, item.size, batch.call.caller.now);
+    }
+    facts
 }
 
 impl From<QuotaMiss> for PutRefusal {

@@ -6,15 +6,19 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use parking_lot::RwLockWriteGuard;
 use yb_types::{ByteLen, MonotonicTime};
 
 use crate::catalog::{Catalog, Leave};
 use crate::departed::Absence;
 use crate::effects::Effects;
+use crate::entry::Entry;
+use crate::groups::{Group, Leaving};
 use crate::key::Tenant;
-use crate::shard::NO_FRONT;
+use crate::shard::{NO_FRONT, ShardState};
 
 /// What a round of eviction is to free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +41,24 @@ pub struct Reclaimed {
     /// The goal was not reached although the budget was not used up: everything else is leased, pinned or unfinished.
     /// Trying again at once is of no use.
     pub exhausted: bool,
+}
+
+/// What went with one victim: more than the victim when it had a group.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Evicted {
+    pub keys: u64,
+    /// Bytes free now that were not before.
+    pub freed: ByteLen,
+    /// Bytes that their tenant was charged for.
+    pub charge: u64,
+}
+
+impl Evicted {
+    fn add(&mut self, other: Evicted) {
+        self.keys += other.keys;
+        self.freed.0 += other.freed.0;
+        self.charge += other.charge;
+    }
 }
 
 /// A put that finds no space evicts its own size this many times: what comes free is not always in one piece.
@@ -139,12 +161,13 @@ impl Catalog {
             let mut budget = may_look.min(STEPS_PER_LOCK).min(*left);
             let granted = budget;
             let next_best = oldest.peek().map_or(u64::MAX, |Reverse((front, ..))| *front);
-            if let Some(slot) = state.victim(now, take_soft_pinned, next_best, &mut budget) {
-                self.departs(&state, slot, Absence::Evicted);
-                done.bytes.0 += self.erase(&mut state, slot, Leave::Readable, now, &mut Effects::default()).0;
-                done.keys += 1;
-            }
+            let victim = state.victim(now, take_soft_pinned, next_best, &mut budget);
             state.publish_front(&self.fronts[shard]);
+            if let Some(slot) = victim {
+                let gone = self.evict_victim(state, slot, take_soft_pinned, now);
+                done.bytes.0 += gone.freed.0;
+                done.keys += gone.keys;
+            }
             // An outdated front costs a look too, so that the round ends.
             let looked = (granted - budget).max(1);
             *left = left.saturating_sub(looked);
@@ -153,6 +176,55 @@ impl Catalog {
                 oldest.push(Reverse((front, shard, may_look - looked)));
             }
         }
+    }
+
+    /// Evicts an object that nothing protects, and with it its group, if that can go as a whole. Gives the shard's lock
+    /// back, because the members of a group lie in many shards.
+    pub(crate) fn evict_victim(
+        &self,
+        mut state: RwLockWriteGuard<'_, ShardState>,
+        slot: u32,
+        take_soft_pinned: bool,
+        now: MonotonicTime,
+    ) -> Evicted {
+        let group = state.slab[slot].membership().map(|membership| Arc::clone(&membership.group));
+        match group {
+            None => self.evict_one(&mut state, slot, now),
+            Some(group) => {
+                drop(state);
+                self.evict_group(&group, take_soft_pinned, now)
+            }
+        }
+    }
+
+    fn evict_one(&self, state: &mut ShardState, slot: u32, now: MonotonicTime) -> Evicted {
+        let charge = state.slab[slot].memory_bytes();
+        self.departs(state, slot, Absence::Evicted);
+        let freed = self.erase(state, slot, Leave::Readable, now, &mut Effects::default());
+        Evicted { keys: 1, freed, charge }
+    }
+
+    /// Evicts a group: all its members but those that a pin or a reference protects, or none if one of them is leased.
+    /// Takes one shard after the other, so none may be locked by the caller. Its price is that of its members.
+    pub(crate) fn evict_group(&self, group: &Arc<Group>, take_soft_pinned: bool, now: MonotonicTime) -> Evicted {
+        let leaving = if take_soft_pinned { Leaving::WithPinned } else { Leaving::ButPinned };
+        let mut gone = Evicted::default();
+        if !group.begin_to_leave(leaving, now) {
+            return gone;
+        }
+        for member in group.members() {
+            let (shard, slot) = ((member >> 32) as usize, member as u32);
+            let mut state = self.shards[shard].state.write();
+            // The slot may have another owner by now.
+            let is_member = |entry: &Entry| entry.membership().is_some_and(|own| Arc::ptr_eq(&own.group, group));
+            let is_free = |entry: &Entry| entry.is_finished() && entry.lease_end() <= now;
+            let goes = |entry: &Entry| is_member(entry) && is_free(entry) && entry.goes_with_group(leaving, now);
+            if state.slab.get(slot).is_some_and(goes) {
+                gone.add(self.evict_one(&mut state, slot, now));
+            }
+        }
+        group.end_to_leave();
+        gone
     }
 
     fn candidates(&self) -> BinaryHeap<Candidate> {

@@ -47,10 +47,7 @@ impl Catalog {
     fn remove_one(&self, tenant: Tenant, key: &[u8], force: Force, now: MonotonicTime) -> Result<(), ErrorCode> {
         let hash = self.hash(tenant, key);
         let mut state = self.shards[hash.shard].state.write();
-        let slot = state.find(tenant, hash.word, key).ok_or(ErrorCode::OBJECT_NOT_FOUND)?;
-        if !self.drop_lost_replicas(&mut state, slot, now) {
-            return Err(ErrorCode::OBJECT_NOT_FOUND);
-        }
+        let slot = self.find_live(&mut state, tenant, hash, key, now).ok_or(ErrorCode::OBJECT_NOT_FOUND)?;
         may_remove(&state.slab[slot], force, now)?;
         self.departs(&state, slot, Absence::Removed);
         self.erase(&mut state, slot, Leave::Readable, now, &mut Effects::default());
@@ -83,8 +80,11 @@ pub(crate) fn may_remove(entry: &Entry, force: Force, now: MonotonicTime) -> Res
     if !entry.is_finished() {
         return Err(ErrorCode::REPLICA_IS_NOT_READY);
     }
-    if force == Force::No && entry.lease_end() > now {
+    if force == Force::No && entry.kept_until() > now {
         return Err(ErrorCode::OBJECT_HAS_LEASE);
+    }
+    if entry.successor().is_some() {
+        return Err(ErrorCode::REPLICA_IS_NOT_READY);
     }
     if entry.extras().is_some_and(|extras| extras.is_copied()) {
         return Err(ErrorCode::OBJECT_HAS_REPLICATION_TASK);

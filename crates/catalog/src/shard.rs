@@ -4,9 +4,11 @@
 //! - an entry is in the list of unfinished puts until it is finished; then it is in the eviction queue, unless it has a
 //!   hard pin;
 //! - the list of unfinished puts is in order of their start;
-//! - an entry has the flag of a soft pin exactly when its extras have one; the shard counts them.
+//! - an entry has the flag of a soft pin exactly when its extras have one; those of finished entries stand in the order
+//!   of their deadlines;
+//! - an entry is in the table under its key, unless it is the unfinished successor of one that is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,6 +20,7 @@ use crate::evict::{EvictionPolicy, SecondChance, Verdict};
 use crate::extras::SoftPin;
 use crate::key::Tenant;
 use crate::list::List;
+use crate::overtaken::Overtaken;
 use crate::slab::Slab;
 use crate::table::Table;
 use crate::tenants::TenantOrder;
@@ -33,7 +36,9 @@ pub(crate) struct ShardState {
     pub slab: Slab,
     pub unfinished: List,
     queue: SecondChance,
-    soft_pins: u32,
+    /// Deadline and slot.
+    soft_pins: BTreeSet<(MonotonicTime, u32)>,
+    pub overtaken: Overtaken,
     front: u64,
     order: Option<Box<TenantOrder>>,
 }
@@ -51,7 +56,8 @@ impl Shard {
                     slab: Slab::new(),
                     unfinished: List::new(),
                     queue: SecondChance::new(),
-                    soft_pins: 0,
+                    soft_pins: BTreeSet::new(),
+                    overtaken: Overtaken::new(),
                     front: NO_FRONT,
                     order: order.map(Box::new),
                 },
@@ -80,38 +86,73 @@ impl ShardState {
         self.table.find(word, |_| true)
     }
 
-    /// Makes a filled slot known under its key, as an unfinished put.
-    pub fn publish(&mut self, slot: u32, word: u32, soft_pin: Option<SoftPin>) {
+    /// Makes a filled slot known under its key, as an unfinished write.
+    pub fn publish(&mut self, slot: u32, word: u32) {
         self.table.insert(word, slot);
         self.unfinished.push_back(&mut self.slab, slot);
-        self.set_soft_pin(slot, soft_pin);
     }
 
-    /// The soft pin of an object.
-    pub fn soft_pin(&self, slot: u32) -> Option<SoftPin> {
-        soft_pin(&self.slab[slot])
+    /// Makes a filled slot known as the unfinished write that is to replace a readable object.
+    pub fn publish_beside(&mut self, slot: u32, readable: u32) {
+        self.slab[slot].set(flag::SUCCESSOR, true);
+        self.slab[slot].extras_mut().predecessor = Some(readable);
+        self.slab[readable].extras_mut().successor = Some(slot);
+        self.unfinished.push_back(&mut self.slab, slot);
+    }
+
+    /// The unfinished write of a key, given the slot that the table knows: that one, or its successor.
+    pub fn write_under_way(&self, slot: u32) -> Option<u32> {
+        let entry = &self.slab[slot];
+        if entry.is_finished() { entry.successor() } else { Some(slot) }
     }
 
     /// Gives an object a soft pin, or takes it away.
     pub fn set_soft_pin(&mut self, slot: u32, pin: Option<SoftPin>) {
         let entry = &mut self.slab[slot];
-        let had = entry.has(flag::SOFT_PIN);
-        if had || pin.is_some() {
-            entry.set(flag::SOFT_PIN, pin.is_some());
-            entry.extras_mut().soft_pin = pin;
-            entry.settle_extras();
-            self.soft_pins = self.soft_pins + u32::from(pin.is_some()) - u32::from(had);
+        let old = entry.soft_pin();
+        if old == pin {
+            return;
+        }
+        entry.set(flag::SOFT_PIN, pin.is_some());
+        entry.extras_mut().soft_pin = pin;
+        entry.settle_extras();
+        if let Some(SoftPin::Until(until)) = old {
+            self.soft_pins.remove(&(until, slot));
+        }
+        self.list_soft_pin(slot);
+    }
+
+    fn list_soft_pin(&mut self, slot: u32) {
+        let entry = &self.slab[slot];
+        if let (true, Some(SoftPin::Until(until))) = (entry.is_finished(), entry.soft_pin()) {
+            self.soft_pins.insert((until, slot));
         }
     }
 
-    /// Turns an unfinished put into a readable object.
+    /// Whether a soft pin has come to its end.
+    pub fn has_ended_pins(&self, now: MonotonicTime) -> bool {
+        self.soft_pins.first().is_some_and(|(until, _)| *until <= now)
+    }
+
+    /// Takes the pins away that have come to their end.
+    pub fn end_pins(&mut self, now: MonotonicTime) {
+        while let Some(&(until, slot)) = self.soft_pins.first()
+            && until <= now
+        {
+            self.set_soft_pin(slot, None);
+        }
+    }
+
+    /// Turns an unfinished write, one that the table knows, into a readable object.
     pub fn finish(&mut self, slot: u32, now: MonotonicTime, checksum: Option<u64>) {
         self.unfinished.remove(&mut self.slab, slot);
         let entry = &mut self.slab[slot];
         entry.replicas.as_mut_slice().iter_mut().for_each(|replica| replica.complete());
         entry.finish(now, checksum);
-        if let Some(SoftPin::Pending(lasts)) = self.soft_pin(slot) {
+        if let Some(SoftPin::Pending(lasts)) = entry.soft_pin() {
             self.set_soft_pin(slot, Some(SoftPin::Until(now + lasts)));
+        } else {
+            self.list_soft_pin(slot);
         }
         if !self.slab[slot].has(flag::HARD_PIN) {
             self.queue.insert(&mut self.slab, slot, now);
@@ -121,7 +162,7 @@ impl ShardState {
         }
     }
 
-    /// Takes an entry out of everything.
+    /// Takes an entry out of everything. The unfinished successor of a readable object takes its place under the key.
     pub fn erase(&mut self, slot: u32, word: u32) -> Entry {
         let entry = &self.slab[slot];
         if !entry.is_finished() {
@@ -129,8 +170,8 @@ impl ShardState {
         } else if !entry.has(flag::HARD_PIN) {
             self.queue.remove(&mut self.slab, slot);
         }
-        self.table.remove(word, slot);
         self.set_soft_pin(slot, None);
+        self.leave_table(slot, word);
         let entry = self.slab.retire(slot);
         if let Some(order) = &mut self.order
             && entry.is_finished()
@@ -140,24 +181,34 @@ impl ShardState {
         entry
     }
 
+    fn leave_table(&mut self, slot: u32, word: u32) {
+        let readable = self.slab[slot].extras().and_then(|extras| extras.predecessor);
+        if let Some(readable) = readable {
+            self.slab[readable].extras_mut().successor = None;
+            self.slab[readable].settle_extras();
+            return;
+        }
+        self.table.remove(word, slot);
+        if let Some(next) = self.slab[slot].successor() {
+            let entry = &mut self.slab[next];
+            entry.set(flag::SUCCESSOR, false);
+            entry.extras_mut().predecessor = None;
+            entry.settle_extras();
+            self.table.insert(word, next);
+        }
+    }
+
     /// The next object that eviction may take, see [`EvictionPolicy::victim`].
     pub fn victim(&mut self, now: MonotonicTime, take_soft_pinned: bool, until: u64, budget: &mut u32) -> Option<u32> {
         let ShardState { queue, slab, .. } = self;
         queue.victim(slab, now, until, budget, |_, entry| {
-            let pinned = !take_soft_pinned && soft_pin(entry).is_some_and(|pin| pin.holds(now));
-            if entry.lease_end() > now || pinned || entry.is_referenced() {
-                Verdict::Protected
-            } else {
-                Verdict::Evictable
-            }
+            if is_evictable(entry, take_soft_pinned, now) { Verdict::Evictable } else { Verdict::Protected }
         })
     }
 
     /// Whether eviction may take a readable object.
     pub fn is_evictable(&self, slot: u32, take_soft_pinned: bool, now: MonotonicTime) -> bool {
-        let entry = &self.slab[slot];
-        let pinned = !take_soft_pinned && soft_pin(entry).is_some_and(|pin| pin.holds(now));
-        !entry.has(flag::HARD_PIN) && !pinned && entry.lease_end() <= now && !entry.is_referenced()
+        is_evictable(&self.slab[slot], take_soft_pinned, now)
     }
 
     /// What the fronts of a tenant's objects are compared by among shards, smaller first.
@@ -178,7 +229,7 @@ impl ShardState {
 
     /// Objects, unfinished puts, and soft pins.
     pub fn counts(&self) -> [u64; 3] {
-        [self.table.len() as u64, u64::from(self.unfinished.len()), u64::from(self.soft_pins)]
+        [self.table.len() as u64, u64::from(self.unfinished.len()), self.soft_pins.len() as u64]
     }
 
     /// Objects in the eviction queue.
@@ -195,20 +246,26 @@ impl ShardState {
         }
     }
 
-    /// Every entry, in no order.
+    /// The entry of every key, in no order.
     pub fn iter(&self) -> impl Iterator<Item = &Entry> {
         self.table.iter().map(|slot| &self.slab[slot])
     }
 
-    /// The slot of every entry, in no order.
+    /// The slot of every entry, those of unfinished successors too.
+    pub fn all_slots(&self) -> impl Iterator<Item = u32> {
+        self.slots().flat_map(|slot| [Some(slot), self.slab[slot].successor()]).flatten()
+    }
+
+    /// The slot of every key, in no order.
     pub fn slots(&self) -> impl Iterator<Item = u32> {
         self.table.iter()
     }
 }
 
-/// The soft pin of an object. The flag spares the others a look at their extras.
-fn soft_pin(entry: &Entry) -> Option<SoftPin> {
-    if entry.has(flag::SOFT_PIN) { entry.extras()?.soft_pin } else { None }
+fn is_evictable(entry: &Entry, take_soft_pinned: bool, now: MonotonicTime) -> bool {
+    let pinned = !take_soft_pinned && entry.soft_pin().is_some_and(|pin| pin.holds(now));
+    let leased = entry.lease_end() > now || entry.membership().is_some_and(|own| own.group.is_held(now));
+    !entry.has(flag::HARD_PIN) && !pinned && !leased && !entry.is_referenced()
 }
 
 impl ShardState {
@@ -221,19 +278,32 @@ impl ShardState {
             started = entry.started();
         }
         let (mut unfinished, mut queued, mut pinned) = (0, 0, 0);
-        for entry in self.iter() {
+        for slot in self.all_slots() {
+            let entry = &self.slab[slot];
             assert!(!entry.key.as_slice().is_empty() && !entry.replicas.as_slice().is_empty());
             unfinished += u32::from(!entry.is_finished());
             queued += u32::from(entry.is_finished() && !entry.has(flag::HARD_PIN));
-            let pin = entry.extras().and_then(|extras| extras.soft_pin);
-            assert_eq!(entry.has(flag::SOFT_PIN), pin.is_some());
-            assert!(entry.extras().is_none_or(|extras| !extras.is_empty()));
-            pinned += u32::from(pin.is_some());
             let fits = |r: &Replica| r.is_complete() == entry.is_finished() || entry.copier_of(r).is_some();
             assert!(entry.replicas.as_slice().iter().all(fits));
+            let extras = entry.extras();
+            let pin = extras.and_then(|extras| extras.soft_pin);
+            assert_eq!(entry.has(flag::SOFT_PIN), pin.is_some());
+            assert_eq!(entry.has(flag::GROUPED), extras.is_some_and(|extras| extras.group.is_some()));
+            assert!(extras.is_none_or(|extras| !extras.is_empty() && !extras.held));
+            if let (true, Some(SoftPin::Until(until))) = (entry.is_finished(), pin) {
+                pinned += 1;
+                assert!(self.soft_pins.contains(&(until, slot)));
+            }
+            if let Some(next) = entry.successor() {
+                let next = &self.slab[next];
+                assert!(
+                    entry.is_finished() && next.has(flag::SUCCESSOR) && next.key.as_slice() == entry.key.as_slice()
+                );
+                assert_eq!(next.extras().and_then(|extras| extras.predecessor), Some(slot));
+            }
         }
         assert_eq!((unfinished, queued), (self.unfinished.len(), self.queue.len()));
-        assert_eq!(pinned, self.soft_pins);
+        assert_eq!(pinned, self.soft_pins.len());
         if let Some(order) = &self.order {
             let mut finished: BTreeMap<Tenant, usize> = BTreeMap::new();
             for entry in self.iter().filter(|entry| entry.is_finished()) {

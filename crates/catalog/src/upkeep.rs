@@ -75,7 +75,7 @@ impl Catalog {
         released
     }
 
-    /// Discards puts older than the release timeout, in some shards.
+    /// Discards puts older than the release timeout, and ends soft pins, in some shards.
     fn reap_unfinished(&self, now: MonotonicTime, effects: &mut Effects) {
         let first = {
             let mut chores = self.chores.lock();
@@ -86,6 +86,9 @@ impl Catalog {
         let release = self.settings.release_timeout;
         for shard in &self.shards[first..first + SHARDS_PER_STEP] {
             let is_overdue = |entry: &Entry| entry.started() + release < now;
+            if shard.state.read().has_ended_pins(now) {
+                shard.state.write().end_pins(now);
+            }
             let front = |state: &ShardState| state.unfinished.front().filter(|&slot| is_overdue(&state.slab[slot]));
             if front(&shard.state.read()).is_none() {
                 continue;
@@ -122,7 +125,10 @@ impl Catalog {
 
     fn discard(&self, state: &mut ShardState, slot: u32, now: MonotonicTime, effects: &mut Effects) {
         if self.drop_lost_replicas(state, slot, now) {
-            let until = state.slab[slot].started() + self.settings.release_timeout;
+            let entry = &state.slab[slot];
+            let (writer, until) = (entry.creator, entry.started() + self.settings.release_timeout);
+            let word = self.hash(entry.tenant, entry.key.as_slice()).word;
+            state.overtaken.add(word, writer, until, now);
             self.erase(state, slot, Leave::Unfinished { until, revoked: false }, now, effects);
         }
     }

@@ -3,6 +3,7 @@
 use yb_types::{Generation, MonotonicTime, ObjectDataType, ReplicaId, ReplicaStatus};
 
 use crate::entry::{Entry, Replica, flag};
+use crate::extras::SoftPin;
 use crate::segment::MountedSegment;
 use crate::segments::SegmentTable;
 
@@ -64,6 +65,24 @@ impl<'a> ObjectView<'a> {
     /// What the bytes are, as the writer said.
     pub fn data_type(&self) -> ObjectDataType {
         ObjectDataType(self.entry.data_type)
+    }
+
+    /// The group that the writer named.
+    pub fn group(&self) -> Option<&'a str> {
+        self.entry.membership().map(|membership| membership.group.id())
+    }
+
+    /// Whether eviction never takes it.
+    pub fn is_hard_pinned(&self) -> bool {
+        self.entry.has(flag::HARD_PIN)
+    }
+
+    /// When its soft pin ends; `None` without one, and before the write has ended.
+    pub fn soft_pin_end(&self) -> Option<MonotonicTime> {
+        match self.entry.soft_pin() {
+            Some(SoftPin::Until(until)) if self.entry.is_finished() => Some(until),
+            _ => None,
+        }
     }
 
     /// When the last lease ends; `None` before the put has ended.

@@ -44,6 +44,8 @@ struct Touched {
 struct Model {
     pool: Pool,
     objects: BTreeMap<String, Object>,
+    /// Writers whose write of a key another one overtook, until they have answered for it or a writer does nothing any more.
+    owed: BTreeMap<(String, u64), MonotonicTime>,
     touched: Vec<Touched>,
     /// Id of the segment that now bears each name, and whether it is mounted.
     segments: Vec<(u64, &'static str, bool)>,
@@ -56,7 +58,15 @@ impl Model {
         let segments = vec![(1, "a", true), (2, "b", true), (3, "c", true)];
         let named: Vec<(&str, u64)> = segments.iter().map(|(_, name, _)| (*name, SEGMENT_BYTES)).collect();
         let pool = Pool::with(CatalogSettings { hash_seed: seed, ..CatalogSettings::default() }, &named);
-        Model { pool, objects: BTreeMap::new(), touched: Vec::new(), segments, next_segment: 4, random: seed }
+        Model {
+            pool,
+            objects: BTreeMap::new(),
+            owed: BTreeMap::new(),
+            touched: Vec::new(),
+            segments,
+            next_segment: 4,
+            random: seed,
+        }
     }
 
     fn below(&mut self, bound: u64) -> u64 {
@@ -119,13 +129,19 @@ impl Model {
         let before = self.objects.get(key).cloned();
         let now = self.pool.now;
         let answer = self.pool.start(writer, key, size);
+        let owes = self.owed.get(&(key.to_owned(), writer)).is_some_and(|until| *until > now);
         match (before.as_ref().map(|object| &object.state), answer) {
+            (before, Err(PutRefusal::OwnWriteOpen)) => {
+                let own = before.is_some() && self.objects[key].writer == writer;
+                assert!(owes || own, "put of {key} in {before:?}");
+            }
+            (before, answer) if owes => panic!("put of {key} in {before:?}, by one who owes an end: {answer:?}"),
             (Some(State::Readable { .. }), answer) => assert_eq!(answer, Err(PutRefusal::Exists)),
             (Some(State::Unfinished { started, .. }), Err(PutRefusal::Busy)) => assert!(*started + 30 * SECOND >= now),
             (before, Ok(found)) => {
                 if let Some(State::Unfinished { started, .. }) = before {
                     assert!(*started + 30 * SECOND < now, "{key} was taken too early");
-                    self.give_up_write(key);
+                    self.overtake(key);
                 }
                 self.reconcile();
                 self.assert_clear(key, &found);
@@ -138,12 +154,20 @@ impl Model {
                 // The old write had to go before the lack of space was known.
                 if let Some(State::Unfinished { started, .. }) = before {
                     assert!(*started + 30 * SECOND < now);
-                    self.give_up_write(key);
+                    self.overtake(key);
                 }
                 self.reconcile();
             }
             (before, answer) => panic!("put of {key} in {before:?}: {answer:?}"),
         }
+    }
+
+    /// The model's side of a write that gives way to that of another client.
+    fn overtake(&mut self, key: &str) {
+        let object = &self.objects[key];
+        let State::Unfinished { started } = object.state else { panic!("{key} is no write") };
+        self.owed.insert((key.to_owned(), object.writer), started + 600 * SECOND);
+        self.give_up_write(key);
     }
 
     /// The model's side of a write that ends without success.
@@ -161,11 +185,12 @@ impl Model {
         let caller = if stranger { self.below(WRITERS) } else { writer };
         let now = self.pool.now;
         let answer = if revoke { self.pool.revoke(caller, key) } else { self.pool.end(caller, key) };
+        let owed = self.owed.remove(&(key.to_owned(), caller)).is_some_and(|until| until > now);
         let Some(object) = self.objects.get_mut(key) else {
             return assert_eq!(answer, Err(ErrorCode::OBJECT_NOT_FOUND));
         };
         match object.state {
-            _ if object.writer != caller => assert_eq!(answer, Err(ErrorCode::ILLEGAL_CLIENT)),
+            _ if owed || object.writer != caller => assert_eq!(answer, Err(ErrorCode::ILLEGAL_CLIENT)),
             State::Readable { .. } => {
                 assert_eq!(answer, if revoke { Err(ErrorCode::INVALID_WRITE) } else { Ok(()) });
             }

@@ -8,11 +8,9 @@ use std::sync::atomic::Ordering;
 
 use yb_types::{ByteLen, MonotonicTime};
 
-use crate::catalog::{Catalog, Leave};
-use crate::departed::Absence;
-use crate::effects::Effects;
+use crate::catalog::Catalog;
 use crate::key::{SHARDS, Tenant};
-use crate::reclaim::Reclaimed;
+use crate::reclaim::{Evicted, Reclaimed};
 
 /// Shards whose fronts are compared for one victim. With no more occupied shards than this the order is exact.
 const SAMPLE: usize = 16;
@@ -46,8 +44,8 @@ impl Catalog {
                 let mut budget = left.min(STEPS_PER_LOCK);
                 let granted = budget;
                 let freed = self.evict_front(shard, goal.tenant, take_soft_pinned, &mut budget, now);
-                done.keys += u64::from(freed.is_some());
-                done.bytes.0 += freed.unwrap_or(0);
+                done.keys += freed.keys;
+                done.bytes.0 += freed.charge;
                 let looked = (granted - budget).max(1);
                 left = left.saturating_sub(looked);
                 looks = looks.saturating_sub(u64::from(looked));
@@ -83,16 +81,14 @@ impl Catalog {
         take_soft_pinned: bool,
         budget: &mut u32,
         now: MonotonicTime,
-    ) -> Option<u64> {
+    ) -> Evicted {
         let mut state = self.shards[shard].state.write();
-        let (slot, used_since) = state.next_of_tenant(tenant, now, budget)?;
-        if used_since || !state.is_evictable(slot, take_soft_pinned, now) {
-            return None;
+        match state.next_of_tenant(tenant, now, budget) {
+            Some((slot, false)) if state.is_evictable(slot, take_soft_pinned, now) => {
+                self.evict_victim(state, slot, take_soft_pinned, now)
+            }
+            _ => Evicted::default(),
         }
-        let bytes = state.slab[slot].memory_bytes();
-        self.departs(&state, slot, Absence::Evicted);
-        self.erase(&mut state, slot, Leave::Readable, now, &mut Effects::default());
-        Some(bytes)
     }
 
     /// Evicts objects of a tenant so that a write of so many bytes fits its quota. Answers whether that freed anything.

@@ -97,6 +97,21 @@ impl Pool {
     }
 
     pub fn start_many(&mut self, writer: u64, items: &[(&str, u64)]) -> Vec<Result<Found, PutRefusal>> {
+        self.write_many(writer, items, false)
+    }
+
+    pub fn upsert_start(&mut self, writer: u64, key: &str, size: u64) -> Result<Found, PutRefusal> {
+        self.write_many(writer, &[(key, size)], true).pop().unwrap()
+    }
+
+    /// Upsert from start to end; panics unless both succeed.
+    pub fn upsert(&mut self, key: &str, size: u64) -> Found {
+        let found = self.upsert_start(1, key, size).unwrap_or_else(|refusal| panic!("upsert of {key}: {refusal}"));
+        self.end(1, key).unwrap();
+        found
+    }
+
+    fn write_many(&mut self, writer: u64, items: &[(&str, u64)], upsert: bool) -> Vec<Result<Found, PutRefusal>> {
         let call = PutCall { caller: self.caller(writer), config: &self.config, allow_empty: self.allow_empty };
         let mut answers = Vec::new();
         let seed = &mut self.random;
@@ -105,10 +120,15 @@ impl Pool {
             *seed
         };
         let items: Vec<(&[u8], u64)> = items.iter().map(|(key, size)| (key.as_bytes(), *size)).collect();
-        self.catalog.put_start(&call, items, &mut random, &mut self.effects, |at, answer| {
+        let sink = |at, answer: Result<ObjectView<'_>, PutRefusal>| {
             assert_eq!(at, answers.len());
             answers.push(answer.map(Found::from));
-        });
+        };
+        if upsert {
+            self.catalog.upsert_start(&call, items, &mut random, &mut self.effects, sink);
+        } else {
+            self.catalog.put_start(&call, items, &mut random, &mut self.effects, sink);
+        }
         answers
     }
 

@@ -1,0 +1,145 @@
+//! Publishing: `PutEnd` and `UpsertEnd` make an object readable whose bytes have arrived; a revoke gives the write up.
+//!
+//! An upsert is switched to here: the new object takes the place of the old one under the lock of their shard, so a reader
+//! gets the one or the other as a whole. The space of the old one is withheld until its leases have ended.
+
+use yb_types::{ErrorCode, MonotonicTime, ReplicaType};
+
+use crate::catalog::{Caller, Catalog, Leave};
+use crate::effects::Effects;
+use crate::entry::flag;
+use crate::key::KeyHash;
+use crate::shard::ShardState;
+
+impl Catalog {
+    /// Makes objects readable whose bytes have all arrived. `items`: key and checksum. `sink` gets one result a key, in
+    /// order: `OK` also for a repetition; OBJECT_NOT_FOUND, ILLEGAL_CLIENT for anyone but the creator, INVALID_WRITE
+    /// when there is nothing of this type to end.
+    pub fn put_end<K: AsRef<[u8]>>(
+        &self,
+        caller: &Caller,
+        which: ReplicaType,
+        items: impl IntoIterator<Item = (K, Option<u64>)>,
+        mut sink: impl FnMut(usize, Result<(), ErrorCode>),
+    ) {
+        for (at, (key, checksum)) in items.into_iter().enumerate() {
+            sink(at, self.end_one(caller, which, key.as_ref(), checksum));
+        }
+    }
+
+    fn end_one(&self, caller: &Caller, which: ReplicaType, key: &[u8], checksum: Option<u64>) -> Result<(), ErrorCode> {
+        let hash = self.hash(caller.tenant, key);
+        let mut state = self.shards[hash.shard].state.write();
+        match self.find_own(&mut state, caller, hash, key)? {
+            Own::Write(slot) if selects_memory(which) => {
+                self.make_readable(&mut state, slot, hash, caller.now, checksum);
+                Ok(())
+            }
+            Own::Object if !selects_memory(which) => Err(ErrorCode::INVALID_WRITE),
+            Own::Write(_) | Own::Object => Ok(()),
+        }
+    }
+
+    /// The moment from which on readers get these bytes, and no others of the key.
+    fn make_readable(
+        &self,
+        state: &mut ShardState,
+        slot: u32,
+        hash: KeyHash,
+        now: MonotonicTime,
+        checksum: Option<u64>,
+    ) {
+        if let Some(replaced) = state.slab[slot].extras().and_then(|extras| extras.predecessor) {
+            self.erase(state, replaced, Leave::Readable, now, &mut Effects::default());
+        }
+        state.finish(slot, now, checksum);
+        if state.slab[slot].has(flag::GROUPED)
+            && let Some(membership) = &mut state.slab[slot].extras_mut().group
+        {
+            self.groups.join(membership, hash.member(slot));
+        }
+        state.publish_front(&self.fronts[hash.shard]);
+    }
+
+    /// Gives up puts. Their space stays out of use until the release timeout, or until its node confirms that the writer
+    /// is done, see [`Effects::quiesce`]. `sink` gets one result a key, in order: OBJECT_NOT_FOUND, ILLEGAL_CLIENT for
+    /// anyone but the creator, INVALID_WRITE when the put has ended.
+    pub fn put_revoke<K: AsRef<[u8]>>(
+        &self,
+        caller: &Caller,
+        which: ReplicaType,
+        keys: impl IntoIterator<Item = K>,
+        effects: &mut Effects,
+        mut sink: impl FnMut(usize, Result<(), ErrorCode>),
+    ) {
+        for (at, key) in keys.into_iter().enumerate() {
+            let until = |started| started + self.settings.release_timeout;
+            sink(at, self.revoke_one(caller, which, key.as_ref(), until, effects));
+        }
+    }
+
+    /// As [`Catalog::put_revoke`], from a writer that knows that nothing of the puts is in flight any more: their space is
+    /// free at once.
+    pub fn put_revoke_quiet<K: AsRef<[u8]>>(
+        &self,
+        caller: &Caller,
+        which: ReplicaType,
+        keys: impl IntoIterator<Item = K>,
+        mut sink: impl FnMut(usize, Result<(), ErrorCode>),
+    ) {
+        let mut no_questions = Effects::default();
+        for (at, key) in keys.into_iter().enumerate() {
+            sink(at, self.revoke_one(caller, which, key.as_ref(), |_| caller.now, &mut no_questions));
+        }
+    }
+
+    fn revoke_one(
+        &self,
+        caller: &Caller,
+        which: ReplicaType,
+        key: &[u8],
+        until: impl Fn(MonotonicTime) -> MonotonicTime,
+        effects: &mut Effects,
+    ) -> Result<(), ErrorCode> {
+        let hash = self.hash(caller.tenant, key);
+        let mut state = self.shards[hash.shard].state.write();
+        let Own::Write(slot) = self.find_own(&mut state, caller, hash, key)? else {
+            return Err(ErrorCode::INVALID_WRITE);
+        };
+        if selects_memory(which) {
+            let until = until(state.slab[slot].started());
+            self.erase(&mut state, slot, Leave::Unfinished { until, revoked: true }, caller.now, effects);
+        }
+        Ok(())
+    }
+
+    /// What the caller has under a key: the write that it has under way, or the object that it wrote.
+    fn find_own(&self, state: &mut ShardState, caller: &Caller, hash: KeyHash, key: &[u8]) -> Result<Own, ErrorCode> {
+        let found = self.find_live(state, caller.tenant, hash, key, caller.now);
+        let write = found.and_then(|slot| state.write_under_way(slot));
+        if let Some(write) = write.filter(|&write| state.slab[write].creator == caller.client) {
+            let is_live = self.drop_lost_replicas(state, write, caller.now);
+            return is_live.then_some(Own::Write(write)).ok_or(ErrorCode::OBJECT_NOT_FOUND);
+        }
+        let overtaken = state.overtaken.settle(hash.word, caller.client, caller.now);
+        let slot = found.ok_or(ErrorCode::OBJECT_NOT_FOUND)?;
+        let entry = &state.slab[slot];
+        if overtaken || !entry.is_finished() || entry.creator != caller.client {
+            return Err(ErrorCode::ILLEGAL_CLIENT);
+        }
+        Ok(Own::Object)
+    }
+}
+
+/// What a client has under a key.
+enum Own {
+    /// The slot of a write that it has neither ended nor revoked.
+    Write(u32),
+    /// A readable object that it wrote.
+    Object,
+}
+
+/// Whether the selector covers memory replicas, the only kind there is so far.
+fn selects_memory(which: ReplicaType) -> bool {
+    which == ReplicaType::ALL || which == ReplicaType::MEMORY
+}

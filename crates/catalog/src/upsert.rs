@@ -1,0 +1,116 @@
+//! Upsert: a write of a key whatever stands under it.
+//!
+//! **Problem.** Writing over the bytes of an object that somebody reads under a lease gives the reader a mixture. Giving the
+//! old object up first loses it when the writer dies or when there is no space.
+//!
+//! **Shape.** The new bytes go to new space. The unfinished write is the *successor* of the readable object: a second entry
+//! that the table does not know, so that nothing else sees it. Its end puts it in the place of the old one; a revoke, a
+//! dead writer or a refusal leave the old one as it is. If the old one goes meanwhile, the successor is an unfinished write
+//! like any other.
+
+use yb_types::MonotonicTime;
+
+use crate::catalog::{Caller, Catalog};
+use crate::effects::{Effects, PutRefusal};
+use crate::entry::{Entry, flag};
+use crate::extras::{Extras, SoftPin};
+use crate::placement::Random;
+use crate::put::{Batch, Facts, Item, Manner, PinChange, PutCall};
+use crate::shard::ShardState;
+use crate::view::ObjectView;
+
+/// What a write finds under its key.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Standing {
+    /// The slot of a readable object.
+    pub readable: Option<u32>,
+    /// The slot of a write that has not ended.
+    pub unfinished: Option<u32>,
+}
+
+impl Standing {
+    /// What the new write takes over from.
+    pub fn any(self) -> Option<u32> {
+        self.readable.or(self.unfinished)
+    }
+}
+
+impl Catalog {
+    /// Reserves space for objects that replace what stands under their keys, or are new. `sink` gets one answer a key, in
+    /// order. Until its end the write is visible to nobody; the old object is read as before.
+    ///
+    /// Another client's unfinished write of the key gives way at once; its space stays out of use, see
+    /// [`Effects::quiesce`]. A refusal changes nothing.
+    pub fn upsert_start<K: AsRef<[u8]>>(
+        &self,
+        call: &PutCall<'_>,
+        items: impl IntoIterator<Item = (K, u64), IntoIter: ExactSizeIterator>,
+        random: &mut impl Random,
+        effects: &mut Effects,
+        mut sink: impl FnMut(usize, Result<ObjectView<'_>, PutRefusal>),
+    ) {
+        self.write_start(call, Manner::Upsert, items.into_iter(), random, effects, &mut sink);
+    }
+
+    /// What stands under the key of an upsert, or why it may not be replaced.
+    pub(crate) fn standing(
+        &self,
+        batch: &Batch<'_>,
+        item: &Item<'_>,
+        state: &mut ShardState,
+    ) -> Result<Standing, PutRefusal> {
+        let Caller { tenant, client, now } = batch.call.caller;
+        let Some(slot) = self.find_live(state, tenant, item.hash, item.key, now) else {
+            return Ok(Standing::default());
+        };
+        let entry = &state.slab[slot];
+        let group = entry.membership().map_or("", |membership| membership.group.id());
+        if item.group.is_some_and(|named| named != group) {
+            return Err(PutRefusal::OtherGroup);
+        }
+        if entry.extras().is_some_and(Extras::is_copied) {
+            return Err(PutRefusal::Copied);
+        }
+        if entry.is_referenced() {
+            return Err(PutRefusal::Referenced);
+        }
+        let unfinished = state.write_under_way(slot);
+        if unfinished.is_some_and(|write| state.slab[write].creator == client) {
+            return Err(PutRefusal::OwnWriteOpen);
+        }
+        Ok(Standing { readable: entry.is_finished().then_some(slot), unfinished })
+    }
+
+    /// Keeps eviction away from the object that an upsert is to replace, while it makes room for the new one. Answers
+    /// whether there is such an object.
+    pub(crate) fn hold(&self, state: &mut ShardState, batch: &Batch<'_>, item: &Item<'_>, held: bool) -> bool {
+        let Some(slot) = state.find(batch.call.caller.tenant, item.hash.word, item.key) else { return false };
+        if state.slab[slot].is_finished() {
+            state.slab[slot].extras_mut().held = held;
+            state.slab[slot].settle_extras();
+        }
+        state.slab[slot].is_finished()
+    }
+}
+
+impl Facts {
+    /// Adds what a write keeps of the object that it replaces: the group, a hard pin, a soft pin that it says nothing of;
+    /// with the same size also the data type and the number of replicas, as with the peer, which writes over the old
+    /// bytes then.
+    pub(crate) fn take_over(&mut self, old: &Entry, pin: PinChange, size: u64, now: MonotonicTime) {
+        self.group = old.membership().map(|membership| membership.group.id().into());
+        if !old.is_finished() {
+            return;
+        }
+        self.hard_pin |= old.has(flag::HARD_PIN);
+        if let (PinChange::Keep, Some(SoftPin::Until(until))) = (pin, old.soft_pin())
+            && until > now
+        {
+            self.soft_pin = Some(SoftPin::Until(until));
+        }
+        if old.size == size {
+            self.replicas_wanted = old.replicas.as_slice().len();
+            self.data_type = old.data_type;
+        }
+    }
+}

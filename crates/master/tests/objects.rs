@@ -166,3 +166,39 @@ fn probes_lease_only_what_their_policy_says() {
     let admin = caller.call::<call::GetReplicaListForAdmin, _>(&args, |reply| reply).unwrap();
     assert_eq!(admin.resolved_tenant_id, None);
 }
+
+#[test]
+fn an_upsert_over_the_wire_switches_at_its_end() {
+    let rig = Rig::start();
+    let caller = rig.caller();
+    caller.give_memory(1 << 20);
+    caller.put_start(b"k", 1000).unwrap();
+    caller.put_end(b"k").unwrap();
+    let old = caller.get(b"k").unwrap().replicas;
+    let keys: [&[u8]; 2] = [b"k", b"new"];
+    let args = BatchPutStartArgs {
+        client_id: caller.id,
+        keys: List::from(&keys[..]),
+        slice_lengths: List::from(&[1000, 500][..]),
+        config: ReplicateConfig::default(),
+        tenant_id: TENANT,
+    };
+    let started = caller.call::<call::BatchUpsertStart, _>(&args, |reply| reply);
+    let new = started[0].clone().unwrap();
+    assert_ne!(new[0].id, old[0].id);
+    assert_eq!(caller.get(b"k").unwrap().replicas, old, "read as before");
+    assert_eq!(caller.remove(b"k", true), Err(ErrorCode::REPLICA_IS_NOT_READY));
+    let metas = keys.map(|key| ObjectMetaRef { key, object_checksum: Some(9) });
+    let args = BatchUpsertEndArgs { client_id: caller.id, object_metas: List::from(&metas[..]), tenant_id: TENANT };
+    assert_eq!(caller.call::<call::BatchUpsertEnd, _>(&args, |reply| reply), [Ok(()), Ok(())]);
+    let found = caller.get(b"k").unwrap();
+    assert_eq!((found.replicas[0].id, found.object_checksum), (new[0].id, Some(9)));
+
+    let config = ReplicateConfig::default();
+    let args = PutStartArgs { client_id: caller.id, key: b"k", slice_length: 77, config, tenant_id: TENANT };
+    caller.call::<call::UpsertStart, _>(&args, |reply| reply).unwrap();
+    let args = BatchUpsertRevokeArgs { client_id: caller.id, keys: List::from(&keys[..]), tenant_id: TENANT };
+    let revoked = caller.call::<call::BatchUpsertRevoke, _>(&args, |reply| reply);
+    assert_eq!(revoked, [Ok(()), Err(ErrorCode::INVALID_WRITE)]);
+    assert_eq!(caller.get(b"k").unwrap().replicas[0].id, new[0].id, "the old value stays");
+}

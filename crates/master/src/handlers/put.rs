@@ -1,16 +1,27 @@
-//! Put: reserve, publish, revoke.
+//! Put and upsert: reserve, publish, revoke. They differ in what the catalog does at the start; an end and a revoke are
+//! the same for both.
 
 use yb_catalog::{Caller, Catalog, ObjectView, PutCall, PutRefusal};
+use yb_pack::List;
 use yb_rpc::{Outcome, Reply};
-use yb_types::{ErrorCode, ReplicateConfig};
-use yb_wire::messages::ErrorOr;
-use yb_wire::{ReplyWriter, call};
+use yb_types::{ErrorCode, ReplicaType, ReplicateConfig};
+use yb_wire::messages::{BatchPutStartArgs, ErrorOr, ObjectMetaRef, PutEndArgs, PutRevokeArgs, PutStartArgs};
+use yb_wire::{ReplyWriter, Rpc, call};
 
 use super::lookup::replica_ref;
 use crate::service::{Context, written};
 
 pub(crate) fn put_start(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
     let Some(args) = context.args::<call::PutStart>() else { return reply.bad_arguments() };
+    start_one(context, &args, reply)
+}
+
+pub(crate) fn upsert_start(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
+    let Some(args) = context.args::<call::UpsertStart>() else { return reply.bad_arguments() };
+    start_one(context, &args, reply)
+}
+
+fn start_one(context: &mut Context<'_, '_>, args: &PutStartArgs<'_>, reply: Reply<'_>) -> Outcome {
     let items = [(args.key, args.slice_length)];
     let caller = context.writer(args.client_id, args.tenant_id);
     reserve(context, caller, &args.config, items.into_iter(), false, reply)
@@ -18,6 +29,15 @@ pub(crate) fn put_start(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outc
 
 pub(crate) fn batch_put_start(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
     let Some(args) = context.args::<call::BatchPutStart>() else { return reply.bad_arguments() };
+    start_many(context, &args, reply)
+}
+
+pub(crate) fn batch_upsert_start(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
+    let Some(args) = context.args::<call::BatchUpsertStart>() else { return reply.bad_arguments() };
+    start_many(context, &args, reply)
+}
+
+fn start_many(context: &mut Context<'_, '_>, args: &BatchPutStartArgs<'_>, reply: Reply<'_>) -> Outcome {
     let count = args.keys.len();
     if args.slice_lengths.len() != count {
         return refuse_each(context, count, ErrorCode::INVALID_PARAMS, reply);
@@ -37,6 +57,7 @@ fn reserve<'k>(
 ) -> Outcome {
     let count = items.len();
     let call = PutCall { caller, config, allow_empty: true };
+    let upsert = matches!(context.rpc, Rpc::UpsertStart | Rpc::BatchUpsertStart);
     let (shared, worker) = (context.shared, &mut *context.worker);
     let (mut failed, mut starved) = (0, false);
     let mut write = |writer: &mut ReplyWriter<'_>, answer: Result<ObjectView<'_>, PutRefusal>| match answer {
@@ -61,7 +82,12 @@ fn reserve<'k>(
             writer.list(count);
         }
         let mut random = || rng.next_u64();
-        shared.catalog.put_start(&call, items, &mut random, effects, |_, answer| write(writer, answer));
+        let sink = |_, answer: Result<ObjectView<'_>, PutRefusal>| write(writer, answer);
+        if upsert {
+            shared.catalog.upsert_start(&call, items, &mut random, effects, sink);
+        } else {
+            shared.catalog.put_start(&call, items, &mut random, effects, sink);
+        }
     });
     if starved {
         shared.janitor.wake();
@@ -72,51 +98,97 @@ fn reserve<'k>(
 }
 
 pub(crate) fn put_end(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
-    context.typed::<call::PutEnd>(reply, |context, args| {
-        let meta = args.object_meta;
-        let mut result = Err(ErrorCode::INTERNAL_ERROR);
-        let caller = context.caller(args.client_id, args.tenant_id)?;
-        let items = [(meta.key, meta.object_checksum)];
-        context.shared.catalog.put_end(&caller, args.replica_type, items, |_, answer| result = answer);
-        result
-    })
+    context.typed::<call::PutEnd>(reply, end_one)
+}
+
+pub(crate) fn upsert_end(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
+    context.typed::<call::UpsertEnd>(reply, end_one)
+}
+
+fn end_one(context: &mut Context<'_, '_>, args: PutEndArgs<'_>) -> ErrorOr<()> {
+    let meta = args.object_meta;
+    let mut result = Err(ErrorCode::INTERNAL_ERROR);
+    let caller = context.caller(args.client_id, args.tenant_id)?;
+    let items = [(meta.key, meta.object_checksum)];
+    context.shared.catalog.put_end(&caller, args.replica_type, items, |_, answer| result = answer);
+    result
 }
 
 pub(crate) fn batch_put_end(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
     let Some(args) = context.args::<call::BatchPutEnd>() else { return reply.bad_arguments() };
-    let count = args.object_metas.len();
-    let caller = match context.caller(args.client_id, args.tenant_id) {
+    let caller = context.caller(args.client_id, args.tenant_id);
+    end_many(context, caller, args.replica_type, &args.object_metas, reply)
+}
+
+pub(crate) fn batch_upsert_end(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
+    let Some(args) = context.args::<call::BatchUpsertEnd>() else { return reply.bad_arguments() };
+    let caller = context.caller(args.client_id, args.tenant_id);
+    end_many(context, caller, ReplicaType::ALL, &args.object_metas, reply)
+}
+
+fn end_many(
+    context: &mut Context<'_, '_>,
+    caller: ErrorOr<Caller>,
+    which: ReplicaType,
+    metas: &List<'_, ObjectMetaRef<'_>>,
+    reply: Reply<'_>,
+) -> Outcome {
+    let count = metas.len();
+    let caller = match caller {
         Ok(caller) => caller,
         Err(code) => return refuse_each(context, count, code, reply),
     };
-    let items = args.object_metas.iter().map(|meta| (meta.key, meta.object_checksum));
-    each(context, count, reply, |catalog, sink| {
-        catalog.put_end(&caller, args.replica_type, items, |_, answer| sink(answer));
-    })
+    let items = metas.iter().map(|meta| (meta.key, meta.object_checksum));
+    each(context, count, reply, |catalog, sink| catalog.put_end(&caller, which, items, |_, answer| sink(answer)))
 }
 
 pub(crate) fn put_revoke(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
-    let outcome = context.typed::<call::PutRevoke>(reply, |context, args| {
-        let mut result = Err(ErrorCode::INTERNAL_ERROR);
-        let caller = context.caller(args.client_id, args.tenant_id)?;
-        let effects = &mut context.worker.effects;
-        context.shared.catalog.put_revoke(&caller, args.replica_type, [args.key], effects, |_, answer| result = answer);
-        result
-    });
+    let outcome = context.typed::<call::PutRevoke>(reply, revoke_one);
     context.carry_out();
     outcome
 }
 
+pub(crate) fn upsert_revoke(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
+    let outcome = context.typed::<call::UpsertRevoke>(reply, revoke_one);
+    context.carry_out();
+    outcome
+}
+
+fn revoke_one(context: &mut Context<'_, '_>, args: PutRevokeArgs<'_>) -> ErrorOr<()> {
+    let mut result = Err(ErrorCode::INTERNAL_ERROR);
+    let caller = context.caller(args.client_id, args.tenant_id)?;
+    let effects = &mut context.worker.effects;
+    context.shared.catalog.put_revoke(&caller, args.replica_type, [args.key], effects, |_, answer| result = answer);
+    result
+}
+
 pub(crate) fn batch_put_revoke(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
     let Some(args) = context.args::<call::BatchPutRevoke>() else { return reply.bad_arguments() };
-    let count = args.keys.len();
-    let caller = match context.caller(args.client_id, args.tenant_id) {
+    let caller = context.caller(args.client_id, args.tenant_id);
+    revoke_many(context, caller, args.replica_type, &args.keys, reply)
+}
+
+pub(crate) fn batch_upsert_revoke(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
+    let Some(args) = context.args::<call::BatchUpsertRevoke>() else { return reply.bad_arguments() };
+    let caller = context.caller(args.client_id, args.tenant_id);
+    revoke_many(context, caller, ReplicaType::ALL, &args.keys, reply)
+}
+
+fn revoke_many(
+    context: &mut Context<'_, '_>,
+    caller: ErrorOr<Caller>,
+    which: ReplicaType,
+    keys: &List<'_, &[u8]>,
+    reply: Reply<'_>,
+) -> Outcome {
+    let count = keys.len();
+    let caller = match caller {
         Ok(caller) => caller,
         Err(code) => return refuse_each(context, count, code, reply),
     };
     let mut effects = std::mem::take(&mut context.worker.effects);
     let outcome = each(context, count, reply, |catalog, sink| {
-        catalog.put_revoke(&caller, args.replica_type, args.keys.iter(), &mut effects, |_, answer| sink(answer));
+        catalog.put_revoke(&caller, which, keys.iter(), &mut effects, |_, answer| sink(answer));
     });
     context.worker.effects = effects;
     context.carry_out();

@@ -57,15 +57,6 @@ pub(crate) fn dispatch(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outco
         }
         Rpc::PollRemoveAll => return context.typed::<call::PollRemoveAll>(reply, |_, _| Ok(false)),
         Rpc::GetAllNofSegments => return context.typed::<call::GetAllNofSegments>(reply, |_, _| Ok(Vec::new())),
-        Rpc::BatchUpsertStart => {
-            return context.typed::<call::BatchUpsertStart>(reply, |_, args| not_supported(args.keys.len()));
-        }
-        Rpc::BatchUpsertEnd => {
-            return context.typed::<call::BatchUpsertEnd>(reply, |_, args| not_supported(args.object_metas.len()));
-        }
-        Rpc::BatchUpsertRevoke => {
-            return context.typed::<call::BatchUpsertRevoke>(reply, |_, args| not_supported(args.keys.len()));
-        }
         Rpc::BatchEvictDiskReplica => {
             return context.typed::<call::BatchEvictDiskReplica>(reply, |_, args| not_supported(args.keys.len()));
         }
@@ -74,8 +65,8 @@ pub(crate) fn dispatch(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outco
     refuse_each!(context, reply, ErrorCode::UNAVAILABLE_IN_CURRENT_MODE; MountNofSegment, ReMountNofSegment, UnmountNofSegment);
     refuse_each!(context, reply, ErrorCode::NOT_SUPPORTED;
         CreateCopyTask, CreateMoveTask, QueryTask, MarkTaskToComplete, CopyStart, CopyEnd, CopyRevoke, MoveStart, MoveEnd,
-        MoveRevoke, DynamicReplicaCopyStart, DynamicReplicaCopyEnd, DynamicReplicaCopyRevoke, UpsertStart, UpsertEnd,
-        UpsertRevoke, BatchReplicaClear, EvictDiskReplica, EvictDiskReplicaIfCurrent, UnmountLocalDiskSegment,
+        MoveRevoke, DynamicReplicaCopyStart, DynamicReplicaCopyEnd, DynamicReplicaCopyRevoke,
+        BatchReplicaClear, EvictDiskReplica, EvictDiskReplicaIfCurrent, UnmountLocalDiskSegment,
         ReportSsdCapacity, NotifyOffloadSuccess, PromotionAllocStart, NotifyPromotionSuccess, NotifyPromotionFailure,
         RegisterPrefetchTask, MountLocalDiskSegment, GetNofSegmentsByName);
     refuse_weights!(context, reply;

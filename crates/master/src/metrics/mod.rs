@@ -32,6 +32,9 @@ const VALUE_SIZES: &[u64] = &[4 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16
 const REFUSALS: &[(&str, &[PutRefusal])] = &[
     ("exists", &[PutRefusal::Exists]),
     ("busy", &[PutRefusal::Busy]),
+    ("own_write_open", &[PutRefusal::OwnWriteOpen]),
+    ("other_group", &[PutRefusal::OtherGroup]),
+    ("referenced", &[PutRefusal::Referenced]),
     ("no_space", &[PutRefusal::NoSpace]),
     ("no_segment", &[PutRefusal::NoSegment]),
     ("larger_than_any_segment", &[PutRefusal::LargerThanAnySegment]),

@@ -107,6 +107,11 @@ impl Bins {
         self.last_bin().map_or(0, |bin| self.ceilings[bin])
     }
 
+    /// Bytes of memory that the bins take.
+    pub(crate) fn memory(&self) -> usize {
+        size_of_val(&*self.heads) + size_of_val(&*self.ceilings) + size_of::<Self>()
+    }
+
     fn walk(&self, nodes: &Nodes, bin: usize, units: u64, tries: u32) -> Option<u32> {
         let mut node = self.heads[bin];
         for _ in 0..tries {

@@ -10,9 +10,12 @@
 //! - `used + free = capacity`, to the byte, after every call.
 #![forbid(unsafe_code)]
 
+mod adaptive;
 mod bins;
 mod nodes;
 mod offset;
+mod pages;
 
+pub use adaptive::{AdaptiveAllocator, Cutting};
 pub use nodes::NodeId;
 pub use offset::{Alignment, BadNode, Extent, OffsetAllocator, Owned};

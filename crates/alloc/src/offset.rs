@@ -32,6 +32,10 @@ impl Alignment {
     pub fn bytes(self) -> u64 {
         1 << self.0
     }
+
+    pub(crate) fn shift(self) -> u32 {
+        self.0
+    }
 }
 
 /// A range of the segment that belongs to somebody.
@@ -157,7 +161,7 @@ impl OffsetAllocator {
     /// order of address. Answers where to go on, `None` at the end.
     pub fn scan(&self, from: u32, limit: u32, mut sink: impl FnMut(Owned)) -> Option<u32> {
         let end = from.saturating_add(limit).min(self.nodes.len());
-        for index in (from..end).filter(|&index| self.nodes.is_used(index)) {
+        for index in (from..end).filter(|&index| self.nodes.is_used(index) && !self.nodes.is_run(index)) {
             let extent = self.extent(index, self.nodes.units(index));
             sink(Owned { extent, owner: self.nodes.owner(index) });
         }
@@ -187,6 +191,70 @@ impl OffsetAllocator {
     /// No free extent is larger than this; costs a few instructions, and may be too high by one size class (1/16).
     pub fn largest_free_bound(&self) -> ByteLen {
         ByteLen(self.bins.ceiling() << self.shift)
+    }
+
+    /// Bytes of memory that the bookkeeping takes.
+    pub fn memory(&self) -> usize {
+        self.nodes.memory() + self.bins.memory()
+    }
+
+    /// Whether the handle names an extent that is cut into pages.
+    pub(crate) fn is_run(&self, node: NodeId) -> bool {
+        self.nodes.is_run(node.0)
+    }
+
+    /// Notes that an extent in use is cut into pages.
+    pub(crate) fn set_run(&mut self, node: NodeId) {
+        self.nodes.set_run(node.0);
+    }
+
+    /// An extent in use and its owner's word.
+    pub(crate) fn owned(&self, node: NodeId) -> Owned {
+        let units = self.nodes.units(node.0);
+        Owned { extent: self.extent(node.0, units), owner: self.nodes.owner(node.0) }
+    }
+
+    /// Whether a length needs no rounding.
+    pub(crate) fn is_whole(&self, len: u64) -> bool {
+        len & ((1 << self.shift) - 1) == 0
+    }
+
+    /// Whether there are numbers left for an extent that is cut in so many pieces.
+    pub(crate) fn can_cut(&self, pieces: u32) -> bool {
+        self.nodes.len().saturating_add(pieces) < NIL / 2
+    }
+
+    /// Cuts an extent in use into pieces of `len` bytes, each an extent of its own. `keep` gives the owner of a piece;
+    /// pieces without one come free. Those kept stay marked as pages.
+    pub(crate) fn cut(
+        &mut self,
+        node: NodeId,
+        len: ByteLen,
+        pieces: u32,
+        mut keep: impl FnMut(u32, NodeId) -> Option<u64>,
+    ) {
+        let mut piece = node.0;
+        let mut free = Vec::new();
+        for at in 0..pieces {
+            let after = self.nodes.after(piece);
+            let rest = self.nodes.offset(piece) + (len.0 >> self.shift);
+            let next = if at + 1 < pieces { self.nodes.insert(rest, piece, after) } else { None };
+            if let Some(next) = next {
+                self.nodes.join(piece, next);
+                self.nodes.join(next, after);
+                self.nodes.set_used(next, Some(0));
+                self.nodes.set_run(next);
+            }
+            match keep(at, NodeId(piece)) {
+                Some(owner) => self.nodes.set_used(piece, Some(owner)),
+                None => free.push(NodeId(piece)),
+            }
+            piece = next.unwrap_or(piece);
+        }
+        for piece in free {
+            let freed = self.free(piece);
+            debug_assert!(freed.is_ok());
+        }
     }
 
     /// Cuts a free node in two; the rest goes to its bin. Answers the units that the first part keeps.

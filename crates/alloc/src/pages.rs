@@ -189,7 +189,7 @@ impl Pages {
     ) -> Option<u32> {
         let (mut run, mut page) = ((from & !PAGE) >> PAGE_BITS, from & (PAGES_MAX - 1));
         for _ in 0..limit {
-            let Some(here) = self.runs.get(run as usize) else { return None };
+            let here = self.runs.get(run as usize)?;
             if page >= u32::from(here.pages) {
                 (run, page) = (run + 1, 0);
                 continue;

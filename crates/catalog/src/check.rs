@@ -52,7 +52,10 @@ impl Catalog {
         let table = self.segments.load();
         for segment in table.iter().filter(|segment| segment.is_live()) {
             let mut found = Vec::new();
-            assert_eq!(segment.scan(0, u32::MAX, &mut found), None);
+            let mut next = Some(0);
+            while let Some(from) = next {
+                next = segment.scan(from, u32::MAX, &mut found);
+            }
             let mut used = segment.withheld().0;
             for extent in found {
                 used += extent.extent.len;

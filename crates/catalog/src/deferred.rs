@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use yb_alloc::{Extent, OffsetAllocator};
+use yb_alloc::{AdaptiveAllocator, Extent};
 use yb_types::{ByteLen, Generation, MonotonicTime};
 
 /// The owner's word of a withheld extent.
@@ -37,7 +37,7 @@ impl Deferred {
     }
 
     /// Frees one extent whose time has come.
-    pub fn release_due(&mut self, allocator: &mut OffsetAllocator, now: MonotonicTime) -> Option<Withheld> {
+    pub fn release_due(&mut self, allocator: &mut AdaptiveAllocator, now: MonotonicTime) -> Option<Withheld> {
         let &(until, offset) = self.by_deadline.first()?;
         if until > now {
             return None;
@@ -49,7 +49,7 @@ impl Deferred {
     /// this generation: then the confirmation came late and changes nothing.
     pub fn confirm(
         &mut self,
-        allocator: &mut OffsetAllocator,
+        allocator: &mut AdaptiveAllocator,
         offset: u64,
         generation: Generation,
     ) -> Option<Withheld> {
@@ -60,7 +60,7 @@ impl Deferred {
         self.release(allocator, offset)
     }
 
-    fn release(&mut self, allocator: &mut OffsetAllocator, offset: u64) -> Option<Withheld> {
+    fn release(&mut self, allocator: &mut AdaptiveAllocator, offset: u64) -> Option<Withheld> {
         let withheld = self.by_offset.remove(&offset)?;
         self.by_deadline.remove(&(withheld.until, offset));
         self.bytes -= withheld.extent.len;

@@ -75,3 +75,4 @@ pub use settings::{AllocationStrategy, BadSettings, CatalogSettings};
 pub use stats::Stats;
 pub use tenants::{ClearCursor, PolicyRefusal, TenantQuota, TenantSums, Tenants, is_valid_tenant_name};
 pub use view::{ObjectView, ReplicaView};
+pub use yb_alloc::{Alignment, Cutting};

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use yb_alloc::{Extent, NodeId, OffsetAllocator, Owned};
+use yb_alloc::{AdaptiveAllocator, Extent, NodeId, Owned};
 use yb_types::{ByteLen, ClientId, Generation, MonotonicTime, Segment, SegmentStatus};
 
 use crate::deferred::{Deferred, WITHHELD, Withheld};
@@ -58,7 +58,7 @@ fn may_turn(from: SegmentStatus, to: SegmentStatus) -> bool {
 }
 
 struct Space {
-    allocator: OffsetAllocator,
+    allocator: AdaptiveAllocator,
     deferred: Deferred,
 }
 
@@ -79,7 +79,7 @@ impl MountedSegment {
         quiet_until: MonotonicTime,
         settings: &CatalogSettings,
     ) -> Self {
-        let allocator = OffsetAllocator::new(ByteLen(info.size), settings.alignment);
+        let allocator = AdaptiveAllocator::new(ByteLen(info.size), settings.alignment, settings.cutting);
         MountedSegment {
             owner,
             index,
@@ -240,7 +240,7 @@ impl MountedSegment {
         true
     }
 
-    /// The owners' words of some extents in use, see [`OffsetAllocator::scan`].
+    /// The owners' words of some extents in use, see [`AdaptiveAllocator::scan`].
     pub(crate) fn scan(&self, from: u32, limit: u32, found: &mut Vec<Owned>) -> Option<u32> {
         self.space.lock().allocator.scan(from, limit, |owned| {
             if owned.owner != WITHHELD {

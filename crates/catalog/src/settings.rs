@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use yb_alloc::Alignment;
+use yb_alloc::{Alignment, Cutting};
 
 /// Which segments a put tries first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,8 +40,11 @@ pub struct CatalogSettings {
     pub clients_max: usize,
     /// `allocation_strategy`.
     pub allocation_strategy: AllocationStrategy,
-    /// What the offset of every extent is a multiple of. Counted in every gauge.
+    /// What the offset of every extent is a multiple of, except of small objects that this would waste more than 1/64 of.
+    /// Counted in every gauge.
     pub alignment: Alignment,
+    /// `memory_allocator`: how segments are cut.
+    pub cutting: Cutting,
     /// How many objects a put that finds no space may look at to make room at once. 0 leaves it to the janitor.
     pub inline_eviction_budget: u32,
     /// `enable_multi_tenants`: keys and quotas of tenants are told apart.
@@ -70,6 +73,7 @@ impl Default for CatalogSettings {
             clients_max: 1 << 20,
             allocation_strategy: AllocationStrategy::Random,
             alignment: Alignment::CACHE_LINE,
+            cutting: Cutting::Adaptive,
             inline_eviction_budget: 4096,
             multi_tenant: false,
             tenants_max: 4096,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use yb_admin::{AdminOptions, MetadataOptions};
-use yb_catalog::{AllocationStrategy, CatalogSettings};
+use yb_catalog::{Alignment, AllocationStrategy, CatalogSettings, Cutting};
 use yb_env::{Clock, Rng};
 use yb_metadata::{Keys, Reply};
 use yb_pack::Limits;
@@ -211,11 +211,19 @@ fn catalog(values: &Values) -> Result<CatalogSettings, SettingsError> {
         release_timeout: seconds(values, "put_start_release_timeout_sec"),
         client_ttl: seconds(values, "client_ttl"),
         allocation_strategy: strategy(values.text("allocation_strategy"))?,
+        alignment: alignment(values)?,
+        cutting: if values.flag("memory_page_runs") { Cutting::Adaptive } else { Cutting::Offset },
         hash_seed: Rng::from_entropy().next_u64(),
         ..CatalogSettings::default()
     };
     settings.check().map_err(|error| SettingsError::Conflict(error.to_string()))?;
     Ok(settings)
+}
+
+fn alignment(values: &Values) -> Result<Alignment, SettingsError> {
+    let bytes = values.number("memory_alignment");
+    let why = || illegal("memory_alignment", &bytes.to_string(), "must be a power of two".to_owned());
+    Alignment::new(bytes).ok_or_else(why)
 }
 
 fn strategy(name: &str) -> Result<AllocationStrategy, SettingsError> {

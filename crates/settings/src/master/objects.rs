@@ -58,6 +58,10 @@ pub(super) const OBJECTS: &[Setting] = &[
     .range(0, 31_536_000),
     Setting::peer("memory_allocator", Kind::Text, "offset", "Allocator inside segments.")
         .not_built("cachelib allocator"),
+    Setting::ours("memory_page_runs", Kind::Bool, "true", "Objects of a size that comes often lie in runs of equal pages: less bookkeeping, no holes. Off: each has an extent of its own. Counts for segments mounted from now on."),
+    Setting::ours("memory_alignment", Kind::U64, "64", "Objects start at a multiple of this power of two; up to 64, small ones that this would waste more than 1/64 of are aligned less.")
+        .unit(Unit::Bytes)
+        .range(1, 1 << 30),
     Setting::peer("allocation_strategy", Kind::Text, "random", "How segments are chosen.").one_of(&[
         "random",
         "free_ratio_first",

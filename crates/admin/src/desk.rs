@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::control::{Control, NoControl};
 use crate::pool::Pool;
 
 /// The parts of the master that the admin server asks, one trait a part. A part that a master has not answers with its
@@ -10,12 +11,14 @@ use crate::pool::Pool;
 pub struct Parts {
     /// Keys, segments, numbers.
     pub pool: Arc<dyn Pool>,
+    /// Settings.
+    pub control: Arc<dyn Control>,
 }
 
 impl Parts {
     /// Only the pool; every other part says that it is not there.
     pub fn new(pool: Arc<dyn Pool>) -> Parts {
-        Parts { pool }
+        Parts { pool, control: Arc::new(NoControl) }
     }
 }
 

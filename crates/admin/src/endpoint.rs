@@ -4,6 +4,7 @@ use axum::Router;
 use axum::http::{Method, StatusCode};
 use axum::routing::MethodRouter;
 
+use crate::access::Gate;
 use crate::desk::Desk;
 
 /// What a call may do to the pool.
@@ -128,9 +129,13 @@ impl std::fmt::Debug for Endpoint {
     }
 }
 
-/// A router of these endpoints; every other path or method answers as the peer does.
-pub(crate) fn router(endpoints: Vec<Endpoint>) -> Router<Desk> {
-    let add = |router: Router<Desk>, endpoint: Endpoint| router.route(endpoint.path, endpoint.handler);
+/// A router of these endpoints, with a gate before those that change something; every other path or method answers as
+/// the peer does.
+pub(crate) fn router(endpoints: Vec<Endpoint>, gate: &Gate) -> Router<Desk> {
+    let add = |router: Router<Desk>, endpoint: Endpoint| match endpoint.access {
+        Access::Read => router.route(endpoint.path, endpoint.handler),
+        Access::Write => router.route(endpoint.path, gate.before(endpoint.handler)),
+    };
     endpoints
         .into_iter()
         .fold(Router::new(), add)

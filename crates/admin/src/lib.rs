@@ -9,22 +9,29 @@
 //! endpoint is a row of [`endpoints`]: the router, the OpenAPI document and its test are made from that table.
 #![forbid(unsafe_code)]
 
+mod access;
 mod answer;
+mod control;
 mod desk;
 mod door;
 mod endpoint;
 mod handlers;
 mod jobs;
 mod metadata;
+mod openapi;
 mod pool;
 mod query;
 mod server;
 mod tenants;
+mod token;
 
+pub use access::WriteRules;
+pub use control::{ChangeReport, ChangeRow, Control, ControlError};
 pub use desk::Parts;
 pub use endpoint::{Access, Endpoint, Parameter};
 pub use handlers::endpoints;
 pub use metadata::{MetadataLedger, MetadataOptions, MetadataServer};
+pub use openapi::openapi;
 pub use pool::{ClientRow, Cursor, KeyPage, Operation, Overview, Pool, SegmentRow, status_name};
 pub use query::{Query, Window};
 pub use server::{Admin, AdminError, AdminOptions};

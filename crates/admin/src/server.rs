@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use axum::Router;
 use tokio::sync::{Semaphore, watch};
 
+use crate::access::{Gate, WriteRules};
 use crate::desk::Parts;
 use crate::door::Door;
 use crate::handlers::router;
@@ -19,6 +20,8 @@ pub struct AdminOptions {
     pub listen: String,
     /// Requests served at once; further ones wait.
     pub max_requests: usize,
+    /// Who may call what changes the pool.
+    pub write: WriteRules,
 }
 
 /// The server could not be started.
@@ -45,12 +48,19 @@ pub enum AdminError {
 
 /// How the settings of a server begin.
 fn setting(what: &str) -> &'static str {
-    if what == "admin" { "metrics" } else { "http_metadata_server" }
+    match what {
+        "admin" => "metrics",
+        "write" => "admin_write",
+        _ => "http_metadata_server",
+    }
 }
 
 /// A running admin server; dropping it stops the thread.
 #[derive(Debug)]
-pub struct Admin(Site);
+pub struct Admin {
+    site: Site,
+    write_site: Option<Site>,
+}
 
 impl Admin {
     /// Binds the address and starts the thread.
@@ -59,12 +69,27 @@ impl Admin {
     /// See [`AdminError`].
     pub fn start(options: &AdminOptions, parts: Parts) -> Result<Admin, AdminError> {
         let limit = Arc::new(Semaphore::new(options.max_requests.max(1)));
-        Ok(Admin(Site::start("yb-admin", "admin", &options.listen, router(parts, limit))?))
+        let open = Gate::Open(options.write.token.as_deref().map(Arc::from));
+        let mut gate = open.clone();
+        let mut write_site = None;
+        if let Some(listen) = &options.write.listen {
+            let pages = router(parts.clone(), &open, Arc::clone(&limit));
+            let site = Site::start("yb-admin-write", "write", listen, pages)?;
+            gate = Gate::Elsewhere(Arc::from(site.address.to_string()));
+            write_site = Some(site);
+        }
+        let site = Site::start("yb-admin", "admin", &options.listen, router(parts, &gate, limit))?;
+        Ok(Admin { site, write_site })
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
-        self.0.address
+        self.site.address
+    }
+
+    /// Where calls that change something are answered.
+    pub fn write_address(&self) -> SocketAddr {
+        self.write_site.as_ref().map_or(self.site.address, |site| site.address)
     }
 }
 

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 
-use yb_admin::{Admin, AdminOptions, Cursor, KeyPage, Overview, Parts, Pool, SegmentRow};
+use yb_admin::{Admin, AdminOptions, Cursor, KeyPage, Overview, Parts, Pool, SegmentRow, WriteRules};
 use yb_types::{
     BufferDescriptor, ClientId, ErrorCode, MemoryDescriptor, ReplicaDescriptor, ReplicaId, ReplicaKind, ReplicaStatus,
     Segment, SegmentId, SegmentStatus, Uuid,
@@ -59,14 +59,19 @@ impl Pool for Constants {
 }
 
 fn start() -> Admin {
-    let options = AdminOptions { listen: "127.0.0.1:0".to_owned(), max_requests: 4 };
+    let options = AdminOptions { listen: "127.0.0.1:0".to_owned(), max_requests: 4, write: WriteRules::default() };
     Admin::start(&options, Parts::new(Arc::new(Constants))).unwrap()
 }
 
 /// Status and body.
 fn request(admin: &Admin, line: &str) -> (u16, String) {
-    let mut socket = TcpStream::connect(admin.address()).unwrap();
-    write!(socket, "{line} HTTP/1.0\r\n\r\n").unwrap();
+    request_at(admin.address(), line, "")
+}
+
+/// The same at any address; `headers` end with a line break.
+fn request_at(address: std::net::SocketAddr, line: &str, headers: &str) -> (u16, String) {
+    let mut socket = TcpStream::connect(address).unwrap();
+    write!(socket, "{line} HTTP/1.0\r\n{headers}\r\n").unwrap();
     let mut answer = Vec::new();
     socket.read_to_end(&mut answer).unwrap();
     let answer = String::from_utf8(answer).unwrap();
@@ -130,7 +135,7 @@ fn the_status_page_is_self_contained() {
 #[test]
 fn a_taken_port_is_named() {
     let admin = start();
-    let options = AdminOptions { listen: admin.address().to_string(), max_requests: 1 };
+    let options = AdminOptions { listen: admin.address().to_string(), max_requests: 1, write: WriteRules::default() };
     let error = Admin::start(&options, Parts::new(Arc::new(Constants))).unwrap_err().to_string();
     assert!(error.contains("metrics_port"), "{error}");
 }
@@ -191,4 +196,46 @@ fn head_answers_without_a_body() {
     for path in ["/metrics", "/health", "/get_all_keys", "/"] {
         assert_eq!(request(&admin, &format!("HEAD {path}")), (200, String::new()), "{path}");
     }
+}
+
+#[test]
+fn the_openapi_document_and_the_endpoints_are_one() {
+    let document = yb_admin::openapi();
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/openapi.json");
+    let text = format!("{}\n", serde_json::to_string_pretty(&document).unwrap());
+    if std::env::var_os("YB_BLESS").is_some() {
+        std::fs::write(path, &text).unwrap();
+    }
+    let kept = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(kept == text, "docs/openapi.json is stale: YB_BLESS=1 cargo test -p yb-admin --test http");
+    let admin = start();
+    let served: serde_json::Value = serde_json::from_str(&request(&admin, "GET /openapi.json").1).unwrap();
+    assert_eq!(served, document);
+    let mut documented = 0;
+    for (path, operations) in document["paths"].as_object().unwrap() {
+        for (method, operation) in operations.as_object().unwrap() {
+            let (_, body) = request(&admin, &format!("{} {path}", method.to_uppercase()));
+            assert_ne!(body, "404 Not Found", "{method} {path} is documented and does not answer");
+            assert!(!operation["summary"].as_str().unwrap().is_empty());
+            documented += 1;
+        }
+    }
+    assert_eq!(documented, yb_admin::endpoints().len(), "two endpoints share a method and a path");
+}
+
+#[test]
+fn calls_that_change_something_can_be_kept_apart() {
+    let write = WriteRules { listen: Some("127.0.0.1:0".to_owned()), token: Some("secret".to_owned()) };
+    assert!(!format!("{write:?}").contains("secret"));
+    let options = AdminOptions { listen: "127.0.0.1:0".to_owned(), max_requests: 4, write };
+    let admin = Admin::start(&options, Parts::new(Arc::new(Constants))).unwrap();
+    let (status, body) = request(&admin, "POST /api/v1/remove_all");
+    assert_eq!(status, 403);
+    assert!(body.contains(&admin.write_address().to_string()), "{body}");
+    assert_eq!(request(&admin, "GET /role").0, 200);
+    let remove = |headers: &str| request_at(admin.write_address(), "POST /api/v1/remove_all", headers).0;
+    assert_eq!(remove(""), 401);
+    assert_eq!(remove("Authorization: Bearer secreT\r\n"), 401);
+    assert_eq!(remove("Authorization: Bearer secret\r\n"), 200);
+    assert_eq!(request_at(admin.write_address(), "GET /role", "").0, 200, "reading needs no token");
 }

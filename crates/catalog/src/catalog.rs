@@ -119,16 +119,25 @@ impl Catalog {
         &self.tenants
     }
 
-    /// From now on it runs with these settings. Placement, alignment and the seed of the hash stay as they were; leases
-    /// and deadlines that were given out stay as they are.
+    /// From now on it runs with the times, ratios and pins of these settings; what the rest says (placement, alignment,
+    /// tenants, limits) is fixed at the start. Leases and deadlines that were given out stay as they are.
     ///
     /// # Errors
     /// [`BadSettings`] when the settings contradict each other, or were changed too often.
     pub fn retune(&self, settings: CatalogSettings) -> Result<(), BadSettings> {
         settings.check()?;
-        let old = self.settings();
-        let (allocation_strategy, alignment, hash_seed) = (old.allocation_strategy, old.alignment, old.hash_seed);
-        let settings = CatalogSettings { allocation_strategy, alignment, hash_seed, ..settings };
+        let settings = CatalogSettings {
+            lease_ttl: settings.lease_ttl,
+            soft_pin_ttl: settings.soft_pin_ttl,
+            soft_pin_ttl_max: settings.soft_pin_ttl_max,
+            evict_soft_pinned: settings.evict_soft_pinned,
+            eviction_ratio: settings.eviction_ratio,
+            eviction_high_watermark: settings.eviction_high_watermark,
+            discard_timeout: settings.discard_timeout,
+            release_timeout: settings.release_timeout,
+            client_ttl: settings.client_ttl,
+            ..self.settings().clone()
+        };
         self.settings.replace(settings).map_err(|_| BadSettings::ChangedTooOften)
     }
 

@@ -3,13 +3,14 @@
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use tracing_subscriber::EnvFilter;
 use yb_settings::master::MASTER;
-use yb_settings::{Arguments, HelpStyle, SettingsError, Values, help_gflags, help_plain, parse_arguments};
+use yb_settings::{Arguments, HelpStyle, SettingsError, help_gflags, help_plain, parse_arguments};
 
 use crate::config::MasterConfig;
+use crate::control::Origin;
+use crate::log::LogHandle;
 use crate::master::Master;
 use crate::shared::generation_text;
 
@@ -48,20 +49,32 @@ fn run_inner(arguments: &[String], style: CommandStyle) -> Result<ExitCode, Box<
             return Ok(ExitCode::SUCCESS);
         }
     };
-    let values = MASTER.resolve(given, &environment)?;
+    let values = MASTER.resolve(given.clone(), &environment)?;
     if environment("MC_RPC_PROTOCOL").is_some_and(|protocol| protocol == "rdma") {
         let text = "MC_RPC_PROTOCOL=rdma: RPC over RDMA is not built yet; unset it".to_owned();
         return Err(SettingsError::Conflict(text).into());
     }
-    start_log(&values);
+    let colours = values.flag("colorlogtostderr") && std::io::stderr().is_terminal();
+    let log = LogHandle::start(&values, colours);
     // Before anything runs, so that a signal during the start is not lost.
-    let mut signals = Signals::new([SIGINT, SIGTERM])?;
-    let changed = values.changed();
-    tracing::info!(version = env!("CARGO_PKG_VERSION"), "master starts; set off their defaults: [{changed}]");
-    let master = Master::start(MasterConfig::from_values(&values)?)?;
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    let changed = values.changed(&MASTER);
+    tracing::info!(
+        event = "master_starts",
+        version = env!("CARGO_PKG_VERSION"),
+        "master starts; set off their defaults: [{changed}]"
+    );
+    let mut config = MasterConfig::from_values(&values)?;
+    config.origin = Some(Origin { arguments: given, values, log });
+    let master = Master::start(config)?;
     announce(&master);
-    if let Some(signal) = signals.forever().next() {
-        tracing::info!(signal, "master stops");
+    for signal in signals.forever() {
+        if signal != SIGHUP {
+            tracing::info!(event = "master_stops", signal, "master stops");
+            break;
+        }
+        // What came of it is in the log.
+        let _ = master.reload();
     }
     master.shutdown();
     Ok(ExitCode::SUCCESS)
@@ -70,10 +83,10 @@ fn run_inner(arguments: &[String], style: CommandStyle) -> Result<ExitCode, Box<
 fn announce(master: &Master) {
     for (bound, version) in master.listeners() {
         let generation = generation_text(*version);
-        tracing::info!(backend = ?master.backend(), "RPC listens on {} for {generation} clients", bound.address);
+        tracing::info!(event = "rpc_listens", backend = ?master.backend(), "RPC listens on {} for {generation} clients", bound.address);
     }
     if let Some(address) = master.admin_address() {
-        tracing::info!("admin HTTP and status page: http://{address}/");
+        tracing::info!(event = "admin_listens", "admin HTTP and status page: http://{address}/");
     }
     if let Some(address) = master.metadata_address() {
         tracing::info!("Transfer Engines use the metadata server http://{address}/metadata");
@@ -104,20 +117,4 @@ fn print_help(style: CommandStyle, help: &HelpStyle) -> ExitCode {
 /// Writes to standard output; a reader that left early (`| head`) is no error.
 fn print(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
-}
-
-fn start_log(values: &Values) {
-    let level = match (values.number("minloglevel"), values.signed("v")) {
-        (0, v) if v >= 2 => "trace",
-        (0, v) if v >= 1 => "debug",
-        (0, _) => "info",
-        (1, _) => "warn",
-        (2, _) => "error",
-        _ => "off",
-    };
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-    let ansi = values.flag("colorlogtostderr") && std::io::stderr().is_terminal();
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(ansi);
-    // A second start in one process keeps the first log.
-    let _ = if values.flag("log_json") { log.json().try_init() } else { log.try_init() };
 }

@@ -4,7 +4,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use yb_admin::{AdminOptions, MetadataOptions};
+use yb_admin::{AdminOptions, MetadataOptions, WriteRules};
 use yb_catalog::{Alignment, AllocationStrategy, CatalogSettings, Cutting};
 use yb_env::{Clock, Rng};
 use yb_metadata::{Keys, Reply};
@@ -12,6 +12,8 @@ use yb_pack::Limits;
 use yb_rpc::{BackendChoice, Listener, ListenerTag, ServerLimits};
 use yb_settings::{SettingsError, Values};
 use yb_types::WireVersion;
+
+use crate::control::Origin;
 
 /// A listener for an older generation of the wire.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +63,8 @@ pub struct MasterConfig {
     pub dial_back: Option<Duration>,
     /// The clock of everything.
     pub clock: Clock,
+    /// Where the settings came from, so that they can be read again; `None` for a master inside another process.
+    pub origin: Option<Origin>,
 }
 
 impl MasterConfig {
@@ -76,7 +80,11 @@ impl MasterConfig {
             cores: Vec::new(),
             limits: ServerLimits::default(),
             message_limits: Limits::default(),
-            admin: Some(AdminOptions { listen: "127.0.0.1:0".to_owned(), max_requests: 16 }),
+            admin: Some(AdminOptions {
+                listen: "127.0.0.1:0".to_owned(),
+                max_requests: 16,
+                write: WriteRules::default(),
+            }),
             metadata: None,
             metadata_cleanup: None,
             report: false,
@@ -85,6 +93,7 @@ impl MasterConfig {
             quota_bytes: 0,
             dial_back: Some(Duration::from_secs(2)),
             clock: Clock::real(),
+            origin: None,
         }
     }
 
@@ -101,6 +110,7 @@ impl MasterConfig {
         let admin = AdminOptions {
             listen: join_host(values.text("metrics_host"), values.number("metrics_port")),
             max_requests: whole(values, "admin_max_connections"),
+            write: write_rules(values),
         };
         let unix_socket = values.text("rpc_unix_socket");
         let advertise = values.text("advertise_address");
@@ -127,6 +137,7 @@ impl MasterConfig {
             quota_bytes: values.number("quota_bytes"),
             dial_back: values.flag("dial_back").then(|| Duration::from_millis(values.number("dial_back_timeout"))),
             clock: Clock::real(),
+            origin: None,
         })
     }
 
@@ -141,6 +152,14 @@ impl MasterConfig {
             all.push((Listener::tcp(compat.address, tag), compat.version));
         }
         all
+    }
+}
+
+fn write_rules(values: &Values) -> WriteRules {
+    let (port, token) = (values.number("admin_write_port"), values.text("admin_token"));
+    WriteRules {
+        listen: (port != 0).then(|| join_host(values.text("admin_write_host"), port)),
+        token: (!token.is_empty()).then(|| token.to_owned()),
     }
 }
 

@@ -5,6 +5,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -30,14 +31,24 @@ struct Check {
 pub(crate) struct Dialer {
     queue: Mutex<Option<mpsc::Sender<Check>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    timeout_ms: Arc<AtomicU64>,
 }
 
 impl Dialer {
     pub(crate) fn start(timeout: Duration) -> io::Result<Dialer> {
         let (queue, checks) = mpsc::channel(QUEUE);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let thread = spawn_thread("yb-dial", move || runtime.block_on(work(checks, timeout)))?;
-        Ok(Dialer { queue: Mutex::new(Some(queue)), thread: Mutex::new(Some(thread)) })
+        let timeout_ms = Arc::new(AtomicU64::new(0));
+        let patience = Arc::clone(&timeout_ms);
+        let thread = spawn_thread("yb-dial", move || runtime.block_on(work(checks, patience)))?;
+        let dialer = Dialer { queue: Mutex::new(Some(queue)), thread: Mutex::new(Some(thread)), timeout_ms };
+        dialer.set_timeout(timeout);
+        Ok(dialer)
+    }
+
+    /// How long connections that are tried from now on may take.
+    pub(crate) fn set_timeout(&self, timeout: Duration) {
+        self.timeout_ms.store(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
     /// Tries all addresses, then tells `then` on the dialer's thread. False: too many checks wait, `then` is dropped.
@@ -62,7 +73,7 @@ impl Dialer {
     }
 }
 
-async fn work(mut checks: mpsc::Receiver<Check>, timeout: Duration) {
+async fn work(mut checks: mpsc::Receiver<Check>, timeout_ms: Arc<AtomicU64>) {
     let slots = Arc::new(Semaphore::new(CONCURRENT));
     // Tasks that still run at the end are dropped with the runtime.
     let local = tokio::task::LocalSet::new();
@@ -70,6 +81,7 @@ async fn work(mut checks: mpsc::Receiver<Check>, timeout: Duration) {
         .run_until(async {
             while let Some(check) = checks.recv().await {
                 let Ok(slot) = slots.clone().acquire_owned().await else { return };
+                let timeout = Duration::from_millis(timeout_ms.load(Ordering::Relaxed));
                 tokio::task::spawn_local(async move {
                     let _slot = slot;
                     (check.then)(try_all(&check.endpoints, timeout).await);

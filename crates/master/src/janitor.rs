@@ -3,11 +3,13 @@
 //! It works in small budgeted steps and sleeps between them, so that it never holds a shard's lock for long. A put that
 //! found no space wakes it.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use yb_catalog::Effects;
 use yb_types::MonotonicTime;
 
+use crate::log::LogHandle;
 use crate::metrics::summary;
 use crate::shared::Shared;
 
@@ -23,12 +25,13 @@ const LIVENESS_PERIOD: Duration = Duration::from_secs(1);
 const REPORT_PERIOD: Duration = Duration::from_secs(10);
 
 /// Runs until the waker is stopped.
-pub(crate) fn run(shared: &Shared, report: bool) {
+pub(crate) fn run(shared: &Shared) {
     let lane = shared.metrics.shared_lane().clone();
     let mut effects = Effects::default();
     let mut liveness = Timer::new(shared.clock.now(), LIVENESS_PERIOD);
     let mut reports = Timer::new(shared.clock.now(), REPORT_PERIOD);
-    let mut sleep = TICK;
+    let mut summaries = Timer::new(shared.clock.now(), REPORT_PERIOD);
+    let (mut sleep, mut suppressed) = (TICK, 0);
     while shared.janitor.wait(sleep) {
         let now = shared.clock.now();
         lane.add(shared.metrics.janitor_rounds, 1);
@@ -43,7 +46,10 @@ pub(crate) fn run(shared: &Shared, report: bool) {
         let more = shared.catalog.upkeep(UPKEEP_BUDGET, now, &mut effects);
         let eviction = evict(shared, now);
         shared.carry_out(&mut effects, &lane);
-        if report && reports.is_due(now) {
+        if reports.is_due(now) {
+            suppressed = say_suppressed(shared, suppressed);
+        }
+        if shared.report.load(Ordering::Relaxed) && summaries.is_due(now) {
             tracing::info!("Master Admin Metrics: {}", summary(shared));
             shared.window.advance(shared, now);
         }
@@ -54,6 +60,15 @@ pub(crate) fn run(shared: &Shared, report: bool) {
             Eviction::Idle => TICK,
         };
     }
+}
+
+/// Says in one line how many lines were left out of the log. Answers how many that was by now.
+fn say_suppressed(shared: &Shared, before: u64) -> u64 {
+    let now = shared.log.as_ref().map_or(0, LogHandle::suppressed);
+    if now > before {
+        tracing::warn!(event = "log_lines_suppressed", lines = now - before, "too many lines of a kind");
+    }
+    now
 }
 
 enum Eviction {

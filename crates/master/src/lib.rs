@@ -16,11 +16,13 @@
 
 mod command;
 mod config;
+mod control;
 mod dial;
 mod graceful;
 mod handlers;
 mod janitor;
 mod lane;
+mod log;
 mod master;
 mod metrics;
 mod nodes;
@@ -31,5 +33,7 @@ mod waker;
 
 pub use command::{CommandStyle, run};
 pub use config::{CompatListener, MasterConfig};
+pub use control::Origin;
+pub use log::LogHandle;
 pub use master::{Master, MasterError};
 pub use nodes::CAPABILITY_QUIESCE;

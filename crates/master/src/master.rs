@@ -2,11 +2,12 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
-use yb_admin::{Admin, AdminError, MetadataServer, Parts};
+use parking_lot::Mutex;
+use yb_admin::{Admin, AdminError, ChangeReport, Control, ControlError, MetadataServer, Parts};
 use yb_catalog::{BadSettings, Catalog};
 use yb_env::{Rng, spawn_thread};
 use yb_rpc::{BoundListener, Server, ServerSettings, StartError};
@@ -14,6 +15,7 @@ use yb_types::WireVersion;
 use yb_wire::WireProfile;
 
 use crate::config::MasterConfig;
+use crate::control::MasterControl;
 use crate::dial::Dialer;
 use crate::graceful::GracefulUnmounts;
 use crate::janitor;
@@ -51,6 +53,7 @@ pub struct Master {
     janitor: Option<JoinHandle<()>>,
     listeners: Vec<(BoundListener, WireVersion)>,
     advertise: Option<String>,
+    control: Option<Arc<MasterControl>>,
 }
 
 impl Master {
@@ -71,6 +74,7 @@ impl Master {
             janitor: None,
             listeners: Vec::new(),
             advertise,
+            control: None,
         };
         let settings = ServerSettings {
             workers: config.workers,
@@ -88,15 +92,21 @@ impl Master {
         let shown = master.listeners.iter().map(|(bound, v)| format!("{} ({})", bound.address, generation_text(*v)));
         let _ = master.shared.listeners.set(shown.collect());
         master.server = Some(server);
+        master.control =
+            config.origin.clone().map(|origin| Arc::new(MasterControl::new(Arc::clone(&master.shared), origin)));
         if let Some(options) = &config.admin {
-            master.admin = Some(Admin::start(options, Parts::new(Arc::new(MasterPool(Arc::clone(&master.shared)))))?);
+            let mut parts = Parts::new(Arc::new(MasterPool(Arc::clone(&master.shared))));
+            if let Some(control) = &master.control {
+                parts.control = Arc::clone(control) as Arc<dyn Control>;
+            }
+            master.admin = Some(Admin::start(options, parts)?);
         }
         master.metadata = config.metadata.clone().map(MetadataServer::start).transpose()?;
         if let (Some(server), Some(keys)) = (&master.metadata, &config.metadata_cleanup) {
             let _ = master.shared.cleaned.set((server.ledger(), keys.clone()));
         }
-        let (shared, report) = (Arc::clone(&master.shared), config.report);
-        master.janitor = Some(spawn_thread("yb-janitor", move || janitor::run(&shared, report))?);
+        let shared = Arc::clone(&master.shared);
+        master.janitor = Some(spawn_thread("yb-janitor", move || janitor::run(&shared))?);
         Ok(master)
     }
 
@@ -134,6 +144,19 @@ impl Master {
     /// Whether the workers use io_uring or epoll.
     pub fn backend(&self) -> Option<yb_rpc::BackendChoice> {
         self.server.as_ref().map(Server::backend)
+    }
+
+    /// Reads the settings again and lets take effect what may.
+    ///
+    /// # Errors
+    /// The file or a value is bad, or this master has no settings; nothing changed.
+    pub fn reload(&self) -> Result<ChangeReport, ControlError> {
+        self.control.as_ref().map_or(Err(ControlError::NoSettings), |control| control.reload())
+    }
+
+    /// Where calls that change something are answered over HTTP, `None` without.
+    pub fn admin_write_address(&self) -> Option<SocketAddr> {
+        self.admin.as_ref().map(Admin::write_address)
     }
 
     /// Closes all connections and waits for all threads.
@@ -174,6 +197,7 @@ fn shared(config: &MasterConfig, versions: &[WireVersion]) -> Result<Shared, Mas
     let generations: Vec<String> = versions.iter().map(|version| generation_text(*version)).collect();
     let metrics = MasterMetrics::new(workers + 1, &generations);
     let meter = SlowMeter { lane: metrics.shared_lane().clone(), wait: metrics.slow_wait, run: metrics.slow_run };
+    let storage = StorageAnswer { enable_disk_eviction: config.enable_disk_eviction, quota_bytes: config.quota_bytes };
     Ok(Shared {
         catalog,
         metrics,
@@ -187,10 +211,12 @@ fn shared(config: &MasterConfig, versions: &[WireVersion]) -> Result<Shared, Mas
         server_counters: OnceLock::new(),
         cleaned: OnceLock::new(),
         message_limits: config.message_limits,
-        storage: StorageAnswer { enable_disk_eviction: config.enable_disk_eviction, quota_bytes: config.quota_bytes },
+        storage: Mutex::new(storage),
+        report: AtomicBool::new(config.report),
+        log: config.origin.as_ref().map(|origin| origin.log.clone()),
         started: config.clock.now(),
         clock: config.clock.clone(),
-        lease_ttl_ms,
+        lease_ttl_ms: AtomicU64::new(lease_ttl_ms),
         workers,
         window: Window::default(),
         memory_at_start: ProcessMemory::now().anonymous,

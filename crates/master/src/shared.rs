@@ -1,8 +1,9 @@
 //! What all threads of a master share.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use parking_lot::Mutex;
 use yb_admin::MetadataLedger;
 use yb_catalog::{Catalog, Effects, UnmountCause};
 use yb_env::{Clock, Rng};
@@ -16,6 +17,7 @@ use yb_wire::WireProfile;
 use crate::dial::Dialer;
 use crate::graceful::GracefulUnmounts;
 use crate::lane::SlowLane;
+use crate::log::LogHandle;
 use crate::metrics::{Dice, MasterMetrics, Window};
 use crate::nodes::Nodes;
 use crate::waker::Waker;
@@ -39,11 +41,15 @@ pub(crate) struct Shared {
     /// Where clients that stopped pinging leave no records, and under which keys.
     pub(crate) cleaned: std::sync::OnceLock<(MetadataLedger, Keys)>,
     pub(crate) message_limits: Limits,
-    pub(crate) storage: StorageAnswer,
+    pub(crate) storage: Mutex<StorageAnswer>,
+    /// Whether the summary is logged.
+    pub(crate) report: AtomicBool,
+    /// The log of this process, if it is this master's.
+    pub(crate) log: Option<LogHandle>,
     pub(crate) clock: Clock,
     pub(crate) started: MonotonicTime,
     /// Milliseconds of the lease that lookups announce.
-    pub(crate) lease_ttl_ms: u64,
+    pub(crate) lease_ttl_ms: AtomicU64,
     pub(crate) workers: usize,
     /// Rates of the summary are counted from here.
     pub(crate) window: Window,
@@ -71,15 +77,19 @@ impl Shared {
                 UnmountCause::ClientExpired => "its client stopped pinging",
                 UnmountCause::Replaced => "another client mounted the same memory",
             };
-            tracing::info!(segment = %gone.id, name = gone.name, client = %gone.owner, "segment gone: {cause}");
+            tracing::info!(event = "segment_gone", segment = %gone.id, name = gone.name, client = %gone.owner, "segment gone: {cause}");
             if let Some((ledger, keys)) = self.cleaned.get().filter(|_| gone.cause == UnmountCause::ClientExpired)
                 && ledger.forget(keys, &gone.name)
             {
-                tracing::info!(name = gone.name, "its records in the metadata server are removed");
+                tracing::info!(
+                    event = "metadata_cleaned",
+                    name = gone.name,
+                    "its records in the metadata server are removed"
+                );
             }
         }
         for client in effects.clients_gone.drain(..) {
-            tracing::info!(%client, "client gone: no ping within client_ttl");
+            tracing::info!(event = "client_gone", %client, "client gone: no ping within client_ttl");
             self.nodes.forget(client);
         }
         if !effects.quiesce.is_empty() {
@@ -91,6 +101,11 @@ impl Shared {
     /// The counters of the RPC server; zeros before it stands.
     pub(crate) fn server_counts(&self) -> CounterSnapshot {
         self.server_counters.get().map(|read| read()).unwrap_or_default()
+    }
+
+    /// Milliseconds of the lease that lookups announce.
+    pub(crate) fn lease_ms(&self) -> u64 {
+        self.lease_ttl_ms.load(Ordering::Relaxed)
     }
 
     pub(crate) fn profile(&self, tag: u32) -> WireProfile {

@@ -92,17 +92,19 @@ fn wrap(out: &mut String, first: &str, indent: &str, text: &str) {
 /// The reference page in Markdown: one table per heading.
 pub fn docs_page(table: &Table, title: &str, intro: &str) -> String {
     let mut out = format!("# {title}\n\n{intro}\n");
+    let with_live = table.settings().any(|setting| setting.live);
     for (heading, settings) in table.groups {
-        let _ = writeln!(out, "\n## {heading}\n\n| setting | type | default | legal | since | here | meaning |");
-        out.push_str("|---|---|---|---|---|---|---|\n");
+        let (live, line) = if with_live { ("| live ", "|---") } else { ("", "") };
+        let _ = writeln!(out, "\n## {heading}\n\n| setting | type | default | legal | since | here {live}| meaning |");
+        let _ = writeln!(out, "|---|---|---|---|---|---{line}|---|");
         for setting in *settings {
-            let _ = writeln!(out, "{}", docs_row(setting));
+            let _ = writeln!(out, "{}", docs_row(setting, with_live));
         }
     }
     out
 }
 
-fn docs_row(setting: &Setting) -> String {
+fn docs_row(setting: &Setting, with_live: bool) -> String {
     let aliases: String = setting.aliases.iter().map(|a| format!(", `{a}`")).collect();
     let unit = setting.unit.name();
     let kind = setting.kind.gflags_name();
@@ -132,5 +134,10 @@ fn docs_row(setting: &Setting) -> String {
     };
     let environment = setting.env.map(|v| format!(" Environment: `{v}`.")).unwrap_or_default();
     let doc = format!("{}{environment}", setting.doc).replace('|', "\\|");
-    format!("| `{}`{aliases} | {kind} | {default} | {legal} | {since} | {here} | {doc} |", setting.name)
+    let live = match (with_live, setting.live) {
+        (false, _) => "",
+        (true, true) => "yes | ",
+        (true, false) => " | ",
+    };
+    format!("| `{}`{aliases} | {kind} | {default} | {legal} | {since} | {here} | {live}{doc} |", setting.name)
 }

@@ -23,17 +23,21 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod explain;
 mod file;
 mod help;
 pub mod master;
 mod nearest;
+mod reload;
 mod setting;
 mod value;
 mod values;
 
 pub use arguments::{Arguments, HelpStyle, parse_arguments};
+pub use explain::{Explained, explain};
 pub use help::{docs_page, help_gflags, help_plain};
 pub use nearest::nearest;
+pub use reload::{Change, Reload, reload};
 pub use setting::{Class, Kind, Setting, Since, Table, Unit, Validity};
 pub use value::{Value, parse_duration_ms};
 pub use values::{Given, Source, Values};

@@ -138,6 +138,10 @@ pub struct Setting {
     pub aliases: &'static [&'static str],
     /// Environment variable that replaces the default.
     pub env: Option<&'static str>,
+    /// Whether it can change while the process runs.
+    pub live: bool,
+    /// Whether its value must not be shown.
+    pub secret: bool,
 }
 
 impl Setting {
@@ -153,6 +157,8 @@ impl Setting {
             doc,
             aliases: &[],
             env: None,
+            live: false,
+            secret: false,
         }
     }
 
@@ -224,6 +230,18 @@ impl Setting {
     /// Environment variable that replaces the default.
     pub const fn env(mut self, variable: &'static str) -> Self {
         self.env = Some(variable);
+        self
+    }
+
+    /// It can change while the process runs.
+    pub const fn live(mut self) -> Self {
+        self.live = true;
+        self
+    }
+
+    /// Its value is shown nowhere.
+    pub const fn secret(mut self) -> Self {
+        self.secret = true;
         self
     }
 

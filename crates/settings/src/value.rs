@@ -17,6 +17,18 @@ pub enum Value {
     List(Vec<String>),
 }
 
+impl std::fmt::Display for Value {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Value::Bool(value) => write!(f, "{value}"),
+            Value::Number(value) => write!(f, "{value}"),
+            Value::Double(value) => write!(f, "{value}"),
+            Value::Text(value) => f.write_str(value),
+            Value::List(value) => f.write_str(&value.join(",")),
+        }
+    }
+}
+
 impl Value {
     pub(crate) fn parse(setting: &Setting, text: &str) -> Result<Value, String> {
         let value = match setting.kind {

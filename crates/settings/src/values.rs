@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::SettingsError;
+use crate::explain::shown;
 use crate::file::read_file;
 use crate::setting::{Class, Kind, Setting, Table};
 use crate::value::Value;
@@ -18,6 +19,20 @@ pub enum Source {
     File,
     /// An argument.
     Argument,
+    /// Somebody set it while the process ran.
+    Running,
+}
+
+impl std::fmt::Display for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Source::Default => "default",
+            Source::Environment => "environment",
+            Source::File => "file",
+            Source::Argument => "flag",
+            Source::Running => "http",
+        })
+    }
 }
 
 /// Texts that were given for settings, by name.
@@ -82,16 +97,7 @@ impl Table {
                 (None, None, None) => (setting.default, Source::Default),
             };
             let value = setting.parse(text)?;
-            if let Class::NotBuilt(feature) = setting.class
-                && value != setting.parse(setting.default)?
-            {
-                return Err(SettingsError::NotBuilt {
-                    name: setting.name,
-                    text: text.to_owned(),
-                    feature,
-                    default: if setting.default.is_empty() { "empty" } else { setting.default },
-                });
-            }
+            check_built(setting, &value, text)?;
             values.insert(setting.name, (value, source));
         }
         Ok(Values { values })
@@ -158,18 +164,52 @@ impl Values {
         }
     }
 
+    /// The value of a setting of any type; `None` for a name that is not in the table.
+    pub fn get(&self, name: &str) -> Option<&Value> {
+        self.values.get(name).map(|(value, _)| value)
+    }
+
+    pub(crate) fn put(&mut self, name: &'static str, value: Value, source: Source) {
+        self.values.insert(name, (value, source));
+    }
+
+    /// These values with others for some settings, given as text while the process runs.
+    ///
+    /// # Errors
+    /// A name that is not in the table, a value that is not legal, a feature that is not built.
+    pub fn with(&self, table: &Table, changes: &[(String, String)]) -> Result<Values, SettingsError> {
+        let mut values = self.clone();
+        for (name, text) in changes {
+            let setting = table.find(name).ok_or_else(|| table.unknown("setting", name, ""))?;
+            let value = setting.parse(text)?;
+            check_built(setting, &value, text)?;
+            values.put(setting.name, value, Source::Running);
+        }
+        Ok(values)
+    }
+
     /// `name=value` of every setting that is not at its default, for the line a daemon logs at start.
-    pub fn changed(&self) -> String {
-        let shown =
-            self.values.iter().filter(|(_, (_, source))| *source != Source::Default).map(|(name, (value, _))| {
-                match value {
-                    Value::Bool(v) => format!("{name}={v}"),
-                    Value::Number(v) => format!("{name}={v}"),
-                    Value::Double(v) => format!("{name}={v}"),
-                    Value::Text(v) => format!("{name}={v:?}"),
-                    Value::List(v) => format!("{name}={}", v.join(",")),
-                }
-            });
+    pub fn changed(&self, table: &Table) -> String {
+        let changed = table.settings().filter(|setting| self.source(setting.name) != Source::Default);
+        let shown = changed.filter_map(|setting| {
+            let text = shown(setting, self.get(setting.name)?);
+            let quoted = matches!(setting.kind, Kind::Text);
+            Some(if quoted { format!("{}={text:?}", setting.name) } else { format!("{}={text}", setting.name) })
+        });
         shown.collect::<Vec<_>>().join(" ")
     }
+}
+
+/// Refuses a setting off its default whose feature is not built.
+fn check_built(setting: &Setting, value: &Value, text: &str) -> Result<(), SettingsError> {
+    let Class::NotBuilt(feature) = setting.class else { return Ok(()) };
+    if *value == setting.parse(setting.default)? {
+        return Ok(());
+    }
+    Err(SettingsError::NotBuilt {
+        name: setting.name,
+        text: text.to_owned(),
+        feature,
+        default: if setting.default.is_empty() { "empty" } else { setting.default },
+    })
 }

@@ -14,6 +14,7 @@ use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use tokio::sync::Semaphore;
 
+use crate::access::Gate;
 use crate::desk::Parts;
 use crate::endpoint::{self, Endpoint};
 
@@ -21,17 +22,19 @@ use crate::endpoint::{self, Endpoint};
 pub fn endpoints() -> Vec<Endpoint> {
     let all = [
         page::endpoints(),
+        crate::openapi::endpoints(),
         health::endpoints(),
         keys::endpoints(),
         segments::endpoints(),
         crate::jobs::endpoints(),
+        crate::control::endpoints(),
         crate::tenants::endpoints(),
     ];
     all.into_iter().flatten().collect()
 }
 
-pub(crate) fn router(parts: Parts, limit: Arc<Semaphore>) -> Router {
-    endpoint::router(endpoints())
+pub(crate) fn router(parts: Parts, gate: &Gate, limit: Arc<Semaphore>) -> Router {
+    endpoint::router(endpoints(), gate)
         .layer(from_fn(move |request, next| limited(limit.clone(), request, next)))
         .with_state(Arc::new(parts))
 }

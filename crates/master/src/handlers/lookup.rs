@@ -89,11 +89,11 @@ impl<'a> LookupForm<'a> {
     fn leased(context: &Context<'_, '_>, name: &'a [u8]) -> LookupForm<'a> {
         let is_default = name.is_empty() || !context.shared.catalog.tenants().is_multi();
         let tenant = if is_default { DEFAULT_TENANT.as_bytes() } else { name };
-        LookupForm { ttl_ms: context.shared.lease_ttl_ms, tenant: Some(tenant) }
+        LookupForm { ttl_ms: context.shared.lease_ms(), tenant: Some(tenant) }
     }
 
     fn for_admin(context: &Context<'_, '_>) -> LookupForm<'a> {
-        LookupForm { ttl_ms: context.shared.lease_ttl_ms, tenant: None }
+        LookupForm { ttl_ms: context.shared.lease_ms(), tenant: None }
     }
 }
 
@@ -345,7 +345,7 @@ pub(crate) fn get_replica_list_by_regex(context: &mut Context<'_, '_>, reply: Re
         });
     });
     if !queued {
-        tracing::warn!("a regex lookup was refused: too many wait");
+        tracing::warn!(event = "slow_lane_full", "a regex lookup was refused: too many wait");
     }
     outcome
 }

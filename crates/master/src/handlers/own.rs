@@ -10,7 +10,7 @@ use crate::service::Context;
 
 pub(crate) fn hello(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
     context.typed::<call::Hello>(reply, |context, args| {
-        tracing::info!(client = %args.client_id, version = args.node_version, peer = ?context.request.peer, "hello");
+        tracing::info!(event = "hello", client = %args.client_id, version = args.node_version, peer = ?context.request.peer, "hello");
         context.shared.nodes.hello(args.client_id, args.node_version, args.capabilities);
         Ok(HelloReply { master_version: env!("CARGO_PKG_VERSION"), capabilities: MASTER_CAPABILITIES })
     })

@@ -51,7 +51,7 @@ pub(crate) fn remove_by_regex(context: &mut Context<'_, '_>, reply: Reply<'_>) -
         });
     });
     if !queued {
-        tracing::warn!("a removal by pattern was refused: too many wait");
+        tracing::warn!(event = "slow_lane_full", "a removal by pattern was refused: too many wait");
     }
     outcome
 }
@@ -73,7 +73,7 @@ pub(crate) fn remove_all(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Out
         });
     });
     if !queued {
-        tracing::warn!("a removal of everything was refused: too many wait");
+        tracing::warn!(event = "slow_lane_full", "a removal of everything was refused: too many wait");
     }
     outcome
 }

@@ -45,7 +45,7 @@ impl Mounting {
         };
         match mounted {
             Ok(()) => {
-                tracing::info!(%client, segments = described.join(", "), "mounted");
+                tracing::info!(event = "mounted", %client, segments = described.join(", "), "mounted");
                 Ok(())
             }
             Err(refusal) => Err(refused(client, &refusal)),
@@ -54,7 +54,7 @@ impl Mounting {
 }
 
 fn refused(client: ClientId, refusal: &MountRefusal) -> ErrorCode {
-    tracing::warn!(%client, %refusal, "mount refused");
+    tracing::warn!(event = "mount_refused", %client, %refusal, "mount refused");
     refusal.code()
 }
 
@@ -87,7 +87,7 @@ where
             answer_after_dial::<C>(&later, mounting, verdict, Answer { deferred, profile, rpc });
         });
         if !queued {
-            tracing::warn!("a mount was refused: too many dial-backs wait");
+            tracing::warn!(event = "dial_back_crowded", "a mount was refused: too many dial-backs wait");
         }
         return outcome;
     }
@@ -116,7 +116,7 @@ fn note_dial(shared: &Shared, client: ClientId, verdict: &Result<(), String>) {
     lane.add(shared.metrics.dial_backs, 1);
     if let Err(why) = verdict {
         lane.add(shared.metrics.dial_back_failures, 1);
-        tracing::warn!(%client, "the data address of a mounted segment does not answer: {why}");
+        tracing::warn!(event = "dial_back_failed", %client, "the data address of a mounted segment does not answer: {why}");
     }
 }
 

@@ -20,7 +20,7 @@ pub(crate) fn ping(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
 
 pub(crate) fn get_storage_config(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
     context.typed::<call::GetStorageConfig>(reply, |context, _| {
-        let storage = context.shared.storage;
+        let storage = *context.shared.storage.lock();
         Ok(GetStorageConfigResponse {
             fsdir: "",
             enable_disk_eviction: storage.enable_disk_eviction,

@@ -37,4 +37,6 @@ Every setting is a flag (`--name=value`, `-name value`, `--noname`; dashes and u
 the YAML or JSON file named by `--config_path`. A flag wins over the file, the file over the environment. \
 A name that is not listed is refused, and the nearest known one is shown. A setting marked *not built* belongs to a \
 feature of the peer that this build has not: at its default it is accepted, otherwise the start is refused. \
+A *live* setting takes effect at a reload (SIGHUP, or `POST /api/v1/config/reload`), the others at the next start; \
+`yuebing config explain NAME` tells value, source and meaning. \
 Durations are milliseconds, or a number with `ms`, `s`, `m` or `h`; sizes are bytes, or a number with `KiB`, `MiB`, `GiB` or `TiB`.";

@@ -22,7 +22,10 @@ pub(super) const NETWORK: &[Setting] = &[
     Setting::peer("rpc_enable_tcp_no_delay", Kind::Bool, "true", "TCP_NODELAY on RPC connections.").not_built("Nagle's algorithm on RPC connections"),
     Setting::peer("metrics_port", Kind::I32, "9003", "Port of the admin HTTP server: metrics, health, listings, status page.").port(),
     Setting::peer("metrics_host", Kind::Text, "0.0.0.0", "Address of the admin HTTP server; `::` listens on IPv6 too.").unit(Unit::Address),
-    Setting::peer("enable_metric_reporting", Kind::Bool, "true", "Log one summary line every 10 seconds."),
+    Setting::ours("admin_write_port", Kind::I32, "0", "Port of HTTP calls that remove, move or configure something; 0: the same as of all others, as in the peer.").port(),
+    Setting::ours("admin_write_host", Kind::Text, "127.0.0.1", "Address of that port.").unit(Unit::Address),
+    Setting::ours("admin_token", Kind::Text, "", "HTTP calls that remove, move or configure something need `Authorization: Bearer TOKEN`; empty: no token, as in the peer. Arguments are visible to everybody on the host: better the file or the environment.").env("YUEBING_ADMIN_TOKEN").secret(),
+    Setting::peer("enable_metric_reporting", Kind::Bool, "true", "Log one summary line every 10 seconds.").live(),
     Setting::peer("enable_http_metadata_server", Kind::Bool, "false", "Serve Transfer Engine metadata over HTTP, as mooncake_http_metadata_server does."),
     Setting::peer("http_metadata_server_port", Kind::I32, "8080", "Its port.").port(),
     Setting::peer("http_metadata_server_host", Kind::Text, "0.0.0.0", "Its address. The peer listens on all addresses whatever this says.").unit(Unit::Address),
@@ -78,10 +81,12 @@ pub(super) const LIMITS: &[Setting] = &[
 ];
 
 pub(super) const LOGGING: &[Setting] = &[
-    Setting::ours("log_json", Kind::Bool, "false", "Log one JSON object per line."),
-    Setting::peer("v", Kind::I32, "0", "Verbosity: 1 adds debug lines, 2 adds traces.").range(-10, 100),
+    Setting::ours("log_format", Kind::Text, "text", "Form of log lines: text, or one JSON object each.")
+        .one_of(&["text", "json"]),
+    Setting::peer("v", Kind::I32, "0", "Verbosity: 1 adds debug lines, 2 adds traces.").range(-10, 100).live(),
     Setting::peer("minloglevel", Kind::I32, "0", "Lowest level logged: 0 info, 1 warning, 2 error, 3 nothing.")
-        .range(0, 3),
+        .range(0, 3)
+        .live(),
     Setting::peer("logtostderr", Kind::Bool, "false", "Log to standard error.")
         .no_effect("logs always go to standard error"),
     Setting::peer("alsologtostderr", Kind::Bool, "false", "Log to standard error too.")
@@ -89,8 +94,7 @@ pub(super) const LOGGING: &[Setting] = &[
     Setting::peer("stderrthreshold", Kind::I32, "2", "Lowest level copied to standard error.")
         .no_effect("logs always go to standard error"),
     Setting::peer("colorlogtostderr", Kind::Bool, "false", "Colours on a terminal."),
-    Setting::peer("log_prefix", Kind::Bool, "true", "Time and level before each line.")
-        .not_built("log lines without prefix"),
+    Setting::peer("log_prefix", Kind::Bool, "true", "Time, level and module before each line of text."),
     Setting::peer("log_dir", Kind::Text, "", "Directory of log files.")
         .unit(Unit::Path)
         .not_built("log files (redirect standard error)"),

@@ -5,41 +5,47 @@ use crate::setting::{Kind, Setting, Unit};
 pub(super) const OBJECTS: &[Setting] = &[
     Setting::peer("default_kv_lease_ttl", Kind::Duration, "10000", "How long a lookup protects an object.")
         .unit(Unit::Millis)
-        .range(0, 86_400_000),
+        .range(0, 86_400_000)
+        .live(),
     Setting::peer(
         "default_kv_soft_pin_ttl",
         Kind::Duration,
         "1800000",
         "How long a soft pin lasts unless the put says otherwise.",
     )
-    .unit(Unit::Millis),
+    .unit(Unit::Millis)
+    .live(),
     Setting::peer(
         "max_kv_soft_pin_ttl",
         Kind::Duration,
         "86400000",
         "Longest soft pin a put may ask for. The 0.3.14 default is 604800000.",
     )
-    .unit(Unit::Millis),
+    .unit(Unit::Millis)
+    .live(),
     Setting::peer(
         "allow_evict_soft_pinned_objects",
         Kind::Bool,
         "true",
         "Evict soft-pinned objects when nothing else is left.",
-    ),
+    )
+    .live(),
     Setting::peer(
         "eviction_ratio",
         Kind::F64,
         "0.05",
         "Share of the capacity to free beyond the watermark; 0 disables eviction after a failed allocation.",
     )
-    .ratio(),
+    .ratio()
+    .live(),
     Setting::peer(
         "eviction_high_watermark_ratio",
         Kind::F64,
         "0.9",
         "Evict when more than this share is used; at 1 only failed allocations trigger.",
     )
-    .ratio(),
+    .ratio()
+    .live(),
     Setting::peer(
         "put_start_discard_timeout_sec",
         Kind::U64,
@@ -47,7 +53,8 @@ pub(super) const OBJECTS: &[Setting] = &[
         "After this time another writer may take over the key of an unfinished put.",
     )
     .unit(Unit::Seconds)
-    .range(0, 31_536_000),
+    .range(0, 31_536_000)
+    .live(),
     Setting::peer(
         "put_start_release_timeout_sec",
         Kind::U64,
@@ -55,7 +62,8 @@ pub(super) const OBJECTS: &[Setting] = &[
         "After this time the space of an unfinished put is free again. Must be longer than the discard timeout.",
     )
     .unit(Unit::Seconds)
-    .range(0, 31_536_000),
+    .range(0, 31_536_000)
+    .live(),
     Setting::peer("memory_allocator", Kind::Text, "offset", "Allocator inside segments.")
         .not_built("cachelib allocator"),
     Setting::ours("memory_page_runs", Kind::Bool, "true", "Objects of a size that comes often lie in runs of equal pages: less bookkeeping, no holes. Off: each has an extent of its own. Counts for segments mounted from now on."),
@@ -102,10 +110,10 @@ pub(super) const CLIENTS: &[Setting] = &[
     Setting::peer("client_ttl", Kind::I64, "10", "A client that has not pinged for this time is gone; its segments are dropped.")
         .unit(Unit::Seconds)
         .range(1, 31_536_000)
-        .alias(&["client_live_ttl_sec", "client_active_ttl_sec"]),
+        .alias(&["client_live_ttl_sec", "client_active_ttl_sec"]).live(),
     Setting::peer14("client_suspicion_ttl_sec", Kind::I64, "0", "A silent client may come back within this further time without mounting again. 0 is the behaviour of 0.3.13 (0.3.14 defaults to 20).")
         .unit(Unit::Seconds)
         .not_built("two-step client liveness"),
     Setting::ours("dial_back", Kind::Bool, "true", "At mount, connect to the data address that a node announces: a node of this project is refused if nobody answers there, one of the peer's is only counted and logged."),
-    Setting::ours("dial_back_timeout", Kind::Duration, "2s", "How long such a connection may take.").unit(Unit::Millis).range(10, 60_000),
+    Setting::ours("dial_back_timeout", Kind::Duration, "2s", "How long such a connection may take.").unit(Unit::Millis).range(10, 60_000).live(),
 ];

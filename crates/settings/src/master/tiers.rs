@@ -24,14 +24,16 @@ pub(super) const TIERS: &[Setting] = &[
     )
     .unit(Unit::Bytes)
     .not_built("shared-filesystem tier"),
-    Setting::peer("enable_disk_eviction", Kind::Bool, "true", "Clients may evict files; handed to them as it is."),
+    Setting::peer("enable_disk_eviction", Kind::Bool, "true", "Clients may evict files; handed to them as it is.")
+        .live(),
     Setting::peer(
         "quota_bytes",
         Kind::U64,
         "0",
         "Bytes clients may use on disk, 0 = 90 % of it; handed to them as it is.",
     )
-    .unit(Unit::Bytes),
+    .unit(Unit::Bytes)
+    .live(),
     Setting::peer("enable_offload", Kind::Bool, "false", "Offload objects to the disks of their owners.")
         .not_built(OFFLOAD),
     Setting::peer("offload_on_evict", Kind::Bool, "false", "Offload at eviction instead of at the end of a put.")

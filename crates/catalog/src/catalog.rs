@@ -1,10 +1,8 @@
 //! The catalog: its parts, and how an object leaves it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use yb_types::{ByteLen, ClientId, MonotonicTime, SegmentId};
 
 use crate::clients::Clients;
@@ -22,6 +20,8 @@ use crate::segments::{SegmentTable, Segments};
 use crate::settings::{AllocationStrategy, BadSettings, CatalogSettings};
 use crate::shard::{NO_FRONT, Shard, ShardState};
 use crate::stats::{Counters, Stats};
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, AtomicU64};
 use crate::tenants::{TenantOrder, Tenants};
 use crate::upkeep::Chores;
 

@@ -5,8 +5,6 @@
 //! - a target is read only after its end, and its space comes free only when its writer cannot write any more;
 //! - a move gives its source up only when another readable replica is there.
 
-use std::sync::atomic::Ordering;
-
 use smallvec::{SmallVec, smallvec};
 use yb_types::{ByteLen, ErrorCode, MonotonicTime, ReplicaId};
 
@@ -17,6 +15,7 @@ use crate::entry::{Entry, Replica, Replicas};
 use crate::key::KeyHash;
 use crate::segments::SegmentTable;
 use crate::shard::ShardState;
+use crate::sync::atomic::Ordering;
 use crate::tenants::Charge;
 use crate::view::{ObjectView, ReplicaView};
 

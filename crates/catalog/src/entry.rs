@@ -1,7 +1,6 @@
 //! One object of the catalog, kept small: every byte here is paid once for each stored key.
 
 use std::num::NonZeroU64;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use yb_alloc::NodeId;
 use yb_types::{ClientId, Generation, MonotonicTime, ReplicaId, ReplicaStatus};
@@ -10,6 +9,7 @@ use crate::copies::Running;
 use crate::extras::{Extras, SoftPin};
 use crate::groups::{LeaseGrant, Leaving, Membership};
 use crate::key::{KeyBytes, Tenant};
+use crate::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 /// "No entry" in links.
 pub(crate) const NIL: u32 = u32::MAX;

@@ -15,13 +15,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use foldhash::fast::FixedState;
-use parking_lot::Mutex;
 use yb_types::MonotonicTime;
 
 use crate::key::Tenant;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// One read: what it grants.
 #[derive(Clone, Copy, Debug)]

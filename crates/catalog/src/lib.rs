@@ -48,6 +48,7 @@ mod settings;
 mod shard;
 mod slab;
 mod stats;
+mod sync;
 mod table;
 mod tenants;
 mod upkeep;

@@ -3,7 +3,6 @@
 //! A lookup takes its shard's lock for reading and writes nothing but the lease word, which only moves forward. What it
 //! costs is the wait for main memory, so the keys of a batch wait together.
 
-use parking_lot::RwLockReadGuard;
 use regex::bytes::{Regex, RegexBuilder};
 use smallvec::SmallVec;
 use yb_types::{ErrorCode, MonotonicTime};
@@ -14,6 +13,7 @@ use crate::groups::LeaseGrant;
 use crate::key::{KeyHash, Tenant};
 use crate::segments::SegmentTable;
 use crate::shard::ShardState;
+use crate::sync::RwLockReadGuard;
 use crate::view::ObjectView;
 
 /// A pattern over keys, found anywhere in the key.

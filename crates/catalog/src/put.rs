@@ -9,7 +9,6 @@
 //! - a write refused changes nothing.
 
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -24,6 +23,7 @@ use crate::placement::{PlacementView, Random};
 use crate::reclaim::MakeRoom;
 use crate::segments::SegmentTable;
 use crate::shard::ShardState;
+use crate::sync::atomic::Ordering;
 use crate::tenants::{Charge, QuotaMiss};
 use crate::upsert::Standing;
 use crate::view::ObjectView;

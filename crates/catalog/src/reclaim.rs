@@ -7,9 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use parking_lot::RwLockWriteGuard;
 use yb_types::{ByteLen, MonotonicTime};
 
 use crate::catalog::{Catalog, Leave};
@@ -19,6 +17,8 @@ use crate::entry::Entry;
 use crate::groups::{Group, Leaving};
 use crate::key::Tenant;
 use crate::shard::{NO_FRONT, ShardState};
+use crate::sync::RwLockWriteGuard;
+use crate::sync::atomic::Ordering;
 
 /// What a round of eviction is to free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,13 +1,12 @@
 //! One mounted segment: its description, its space, its gauges.
 
-use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU64, Ordering};
-
-use parking_lot::Mutex;
 use yb_alloc::{AdaptiveAllocator, Extent, NodeId, Owned};
 use yb_types::{ByteLen, ClientId, Generation, MonotonicTime, Segment, SegmentStatus};
 
 use crate::deferred::{Deferred, WITHHELD, Withheld};
 use crate::settings::CatalogSettings;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicI32, AtomicU8, AtomicU64, Ordering};
 
 /// Memory that a client gives to the pool, as the catalog keeps it. Shared by reference; never changes identity.
 pub struct MountedSegment {

@@ -7,14 +7,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::{ArcSwap, Guard};
-use parking_lot::{Mutex, MutexGuard};
 use yb_types::{ByteLen, MonotonicTime, Segment, SegmentId};
 
 use crate::placement::PlacementView;
 use crate::segment::{MountedSegment, Reach};
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Mutex, MutexGuard};
 
 /// An immutable state of the table.
 #[derive(Default)]

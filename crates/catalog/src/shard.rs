@@ -10,7 +10,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use yb_types::MonotonicTime;
 
@@ -22,6 +21,7 @@ use crate::key::Tenant;
 use crate::list::List;
 use crate::overtaken::Overtaken;
 use crate::slab::Slab;
+use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::table::Table;
 use crate::tenants::TenantOrder;
 

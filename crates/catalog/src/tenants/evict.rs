@@ -4,13 +4,12 @@
 //! what was used since its queue last looked gets a second chance. The order of the whole pool (chains, policies) would
 //! serve as well, but asking it for one tenant's objects means passing over everybody else's.
 
-use std::sync::atomic::Ordering;
-
 use yb_types::{ByteLen, MonotonicTime};
 
 use crate::catalog::Catalog;
 use crate::key::{SHARDS, Tenant};
 use crate::reclaim::{Evicted, Reclaimed};
+use crate::sync::atomic::Ordering;
 
 /// Shards whose fronts are compared for one victim. With no more occupied shards than this the order is exact.
 const SAMPLE: usize = 16;

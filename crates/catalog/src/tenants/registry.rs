@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::sync::Mutex;
 use arc_swap::ArcSwap;
 use foldhash::fast::FixedState;
-use parking_lot::Mutex;
 use yb_types::{DEFAULT_TENANT, ErrorCode, MonotonicTime};
 
 use super::account::{Account, Charge, QuotaMiss};

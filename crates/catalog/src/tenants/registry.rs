@@ -201,7 +201,6 @@ impl Tenants {
     }
 
     /// Charges more replicas of an object; give them back with [`refund`](Self::refund).
-    #[expect(dead_code, reason = "copies and promotions follow")]
     pub(crate) fn charge(&self, tenant: Tenant, charge: Charge) -> Result<(), QuotaMiss> {
         if !self.multi {
             return Ok(());

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::control::{Control, NoControl};
 use crate::pool::Pool;
+use crate::tenants::{NoTenants, Tenants};
 
 /// The parts of the master that the admin server asks, one trait a part. A part that a master has not answers with its
 /// default.
@@ -13,12 +14,14 @@ pub struct Parts {
     pub pool: Arc<dyn Pool>,
     /// Settings.
     pub control: Arc<dyn Control>,
+    /// Quotas of tenants.
+    pub tenants: Arc<dyn Tenants>,
 }
 
 impl Parts {
     /// Only the pool; every other part says that it is not there.
     pub fn new(pool: Arc<dyn Pool>) -> Parts {
-        Parts { pool, control: Arc::new(NoControl) }
+        Parts { pool, control: Arc::new(NoControl), tenants: Arc::new(NoTenants) }
     }
 }
 

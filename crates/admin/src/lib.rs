@@ -35,3 +35,4 @@ pub use openapi::openapi;
 pub use pool::{ClientRow, Cursor, KeyPage, Operation, Overview, Pool, SegmentRow, status_name};
 pub use query::{Query, Window};
 pub use server::{Admin, AdminError, AdminOptions};
+pub use tenants::{TenantRow, Tenants};

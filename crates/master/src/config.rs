@@ -10,7 +10,7 @@ use yb_env::{Clock, Rng};
 use yb_metadata::{Keys, Reply};
 use yb_pack::Limits;
 use yb_rpc::{BackendChoice, Listener, ListenerTag, ServerLimits};
-use yb_settings::{SettingsError, Values};
+use yb_settings::{SettingsError, Source, Values};
 use yb_types::WireVersion;
 
 use crate::control::Origin;
@@ -55,6 +55,8 @@ pub struct MasterConfig {
     pub report: bool,
     /// State machine.
     pub catalog: CatalogSettings,
+    /// The file with the quotas of tenants; `None` keeps them nowhere.
+    pub tenant_quotas: Option<PathBuf>,
     /// Handed to clients: files may be evicted.
     pub enable_disk_eviction: bool,
     /// Handed to clients: bytes on disk.
@@ -89,6 +91,7 @@ impl MasterConfig {
             metadata_cleanup: None,
             report: false,
             catalog: CatalogSettings { hash_seed: Rng::from_entropy().next_u64(), ..CatalogSettings::default() },
+            tenant_quotas: None,
             enable_disk_eviction: true,
             quota_bytes: 0,
             dial_back: Some(Duration::from_secs(2)),
@@ -133,6 +136,7 @@ impl MasterConfig {
             metadata_cleanup: metadata_cleanup(values)?,
             report: values.flag("enable_metric_reporting"),
             catalog: catalog(values)?,
+            tenant_quotas: tenant_quotas(values)?,
             enable_disk_eviction: values.flag("enable_disk_eviction"),
             quota_bytes: values.number("quota_bytes"),
             dial_back: values.flag("dial_back").then(|| Duration::from_millis(values.number("dial_back_timeout"))),
@@ -180,6 +184,31 @@ fn metadata(values: &Values) -> MetadataOptions {
     let mut options = MetadataOptions::from_env(listen, |name| std::env::var(name).ok());
     options.limits.unchanged = true;
     MetadataOptions { missing_key: Reply::text(400, "Missing key parameter"), ..options }
+}
+
+/// Where quotas are kept, with multi-tenancy.
+fn tenant_quotas(values: &Values) -> Result<Option<PathBuf>, SettingsError> {
+    if !values.flag("enable_multi_tenants") {
+        return Ok(None);
+    }
+    let (name, kind) = ("tenant_quota_connector_type", values.text("tenant_quota_connector_type"));
+    if kind != "file" {
+        return Err(illegal(name, kind, "must be file: policies are kept nowhere else".to_owned()));
+    }
+    let path = values.text("tenant_quota_connector_uri");
+    if path.is_empty() {
+        let text = "enable_multi_tenants needs tenant_quota_connector_uri, the path of the file with the quotas";
+        return Err(SettingsError::Conflict(text.to_owned()));
+    }
+    Ok(Some(path.into()))
+}
+
+/// The share of its quota at which a tenant is trimmed: that of the pool unless it is given.
+fn tenant_watermark(values: &Values) -> f64 {
+    match values.source("tenant_eviction_high_watermark_ratio") {
+        Source::Default => values.double("eviction_high_watermark_ratio"),
+        _ => values.double("tenant_eviction_high_watermark_ratio"),
+    }
 }
 
 fn whole(values: &Values, name: &str) -> usize {
@@ -232,6 +261,8 @@ fn catalog(values: &Values) -> Result<CatalogSettings, SettingsError> {
         allocation_strategy: strategy(values.text("allocation_strategy"))?,
         alignment: alignment(values)?,
         cutting: if values.flag("memory_page_runs") { Cutting::Adaptive } else { Cutting::Offset },
+        multi_tenant: values.flag("enable_multi_tenants"),
+        tenant_high_watermark: tenant_watermark(values),
         hash_seed: Rng::from_entropy().next_u64(),
         ..CatalogSettings::default()
     };

@@ -11,7 +11,7 @@ use yb_types::MonotonicTime;
 
 use crate::log::LogHandle;
 use crate::metrics::summary;
-use crate::shared::Shared;
+use crate::shared::{Shared, SharedRef};
 
 /// Sleep between two rounds when nothing is waiting.
 const TICK: Duration = Duration::from_millis(20);
@@ -19,13 +19,15 @@ const TICK: Duration = Duration::from_millis(20);
 const EXHAUSTED_TICK: Duration = Duration::from_millis(100);
 /// Objects that one round of eviction looks at.
 const EVICTION_BUDGET: u32 = 8192;
+/// Objects that one round looks at in tenants that are near their quota.
+const TRIM_BUDGET: u32 = 2048;
 /// Units of upkeep of one round.
 const UPKEEP_BUDGET: u32 = 4096;
 const LIVENESS_PERIOD: Duration = Duration::from_secs(1);
 const REPORT_PERIOD: Duration = Duration::from_secs(10);
 
 /// Runs until the waker is stopped.
-pub(crate) fn run(shared: &Shared) {
+pub(crate) fn run(shared: &SharedRef) {
     let lane = shared.metrics.shared_lane().clone();
     let mut effects = Effects::default();
     let mut liveness = Timer::new(shared.clock.now(), LIVENESS_PERIOD);
@@ -42,8 +44,10 @@ pub(crate) fn run(shared: &Shared) {
         }
         if liveness.is_due(now) {
             shared.catalog.expire_clients(now, &mut effects);
+            shared.look_at_quotas();
         }
         let more = shared.catalog.upkeep(UPKEEP_BUDGET, now, &mut effects);
+        shared.catalog.trim_tenants(TRIM_BUDGET, now);
         let eviction = evict(shared, now);
         shared.carry_out(&mut effects, &lane);
         if reports.is_due(now) {

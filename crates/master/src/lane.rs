@@ -1,5 +1,6 @@
 //! A thread for work that walks over the whole table, so that no RPC worker does.
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,15 +11,19 @@ use yb_env::{Clock, spawn_thread};
 use yb_metrics::{Lane, Timings};
 use yb_types::MonotonicTime;
 
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 
-/// A job, and when it was queued.
-type Job = (Box<dyn FnOnce() + Send>, MonotonicTime);
+/// A job in steps: each answers whether there is more to do. Steps of several jobs take turns, so that a long one does
+/// not keep the others waiting.
+type Steps = Box<dyn FnMut() -> bool + Send>;
+
+/// A job and when it was queued.
+type Job = (Steps, MonotonicTime);
 
 /// Most jobs that may wait.
 const QUEUE: usize = 256;
 
-/// Runs jobs one after another.
+/// Runs jobs on one thread.
 pub(crate) struct SlowLane {
     waiting: Arc<AtomicUsize>,
     clock: Clock,
@@ -42,14 +47,26 @@ impl SlowLane {
 
     /// Queues a job; false when too many wait, or at the end.
     pub(crate) fn submit(&self, job: impl FnOnce() + Send + 'static) -> bool {
-        let job: Job = (Box::new(job), self.clock.now());
+        let mut job = Some(job);
+        self.submit_steps(move || {
+            if let Some(job) = job.take() {
+                job();
+            }
+            false
+        })
+    }
+
+    /// Queues a job in steps, each of which answers whether there is more to do; false when too many wait, or at the
+    /// end.
+    pub(crate) fn submit_steps(&self, steps: impl FnMut() -> bool + Send + 'static) -> bool {
+        let job: Job = (Box::new(steps), self.clock.now());
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let queued = self.queue.lock().as_ref().is_some_and(|queue| queue.try_send(job).is_ok());
         self.waiting.fetch_sub(usize::from(!queued), Ordering::Relaxed);
         queued
     }
 
-    /// Drops what waits and joins the thread after the job it is at.
+    /// Drops what waits and joins the thread after the step it is at.
     pub(crate) fn stop(&self) {
         drop(self.queue.lock().take());
         if let Some(thread) = self.thread.lock().take()
@@ -67,13 +84,35 @@ pub(crate) struct SlowMeter {
     pub(crate) run: Timings,
 }
 
+/// A job that has begun.
+struct Begun {
+    steps: Steps,
+    nanos: u64,
+}
+
 fn work(jobs: &Receiver<Job>, waiting: &AtomicUsize, clock: &Clock, meter: &SlowMeter) {
     let nanos = |from: MonotonicTime, to: MonotonicTime| u64::try_from(to.since(from).as_nanos()).unwrap_or(u64::MAX);
-    while let Ok((job, queued)) = jobs.recv() {
+    let mut running: VecDeque<Begun> = VecDeque::new();
+    loop {
+        let next =
+            if running.is_empty() { jobs.recv().map_err(|_| TryRecvError::Disconnected) } else { jobs.try_recv() };
+        match next {
+            Ok((steps, queued)) => {
+                meter.lane.time(meter.wait, 0, nanos(queued, clock.now()));
+                running.push_front(Begun { steps, nanos: 0 });
+            }
+            Err(TryRecvError::Empty) => {}
+            Err(TryRecvError::Disconnected) => return,
+        }
+        let Some(mut job) = running.pop_front() else { continue };
         let begun = clock.now();
-        job();
-        meter.lane.time(meter.wait, 0, nanos(queued, begun));
-        meter.lane.time(meter.run, 0, nanos(begun, clock.now()));
-        waiting.fetch_sub(1, Ordering::Relaxed);
+        let more = (job.steps)();
+        job.nanos += nanos(begun, clock.now());
+        if more {
+            running.push_back(job);
+        } else {
+            meter.lane.time(meter.run, 0, job.nanos);
+            waiting.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }

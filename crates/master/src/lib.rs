@@ -27,8 +27,10 @@ mod master;
 mod metrics;
 mod nodes;
 mod pool;
+mod quota_file;
 mod service;
 mod shared;
+mod tenants;
 mod waker;
 
 pub use command::{CommandStyle, run};

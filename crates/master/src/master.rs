@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
@@ -23,8 +24,10 @@ use crate::lane::{SlowLane, SlowMeter};
 use crate::metrics::{MasterMetrics, ProcessMemory, Window};
 use crate::nodes::Nodes;
 use crate::pool::MasterPool;
+use crate::quota_file::QuotaFileError;
 use crate::service::MasterService;
 use crate::shared::{Shared, SharedRef, StorageAnswer, generation_text};
+use crate::tenants::{PolicyStore, TenantDesk};
 use crate::waker::Waker;
 
 /// A master did not start.
@@ -36,6 +39,9 @@ pub enum MasterError {
     /// RPC listener or workers.
     #[error("{0} (settings rpc_address, rpc_port, compat_listen, rpc_unix_socket)")]
     Rpc(#[from] StartError),
+    /// The quotas of tenants cannot be read.
+    #[error(transparent)]
+    Quotas(#[from] QuotaFileError),
     /// Admin or metadata HTTP.
     #[error(transparent)]
     Admin(#[from] AdminError),
@@ -95,7 +101,7 @@ impl Master {
         master.control =
             config.origin.clone().map(|origin| Arc::new(MasterControl::new(Arc::clone(&master.shared), origin)));
         if let Some(options) = &config.admin {
-            let mut parts = Parts::new(Arc::new(MasterPool(Arc::clone(&master.shared))));
+            let mut parts = parts(&master.shared);
             if let Some(control) = &master.control {
                 parts.control = Arc::clone(control) as Arc<dyn Control>;
             }
@@ -183,6 +189,13 @@ impl Drop for Master {
     }
 }
 
+/// The master as its admin server sees it.
+fn parts(shared: &SharedRef) -> Parts {
+    let mut parts = Parts::new(Arc::new(MasterPool(Arc::clone(shared))));
+    parts.tenants = Arc::new(TenantDesk(Arc::clone(shared)));
+    parts
+}
+
 /// True for `host:port` and `[v6]:port`, false for `host`, `[v6]`.
 fn has_port(address: &str) -> bool {
     address.rsplit_once(':').is_some_and(|(host, port)| !host.ends_with(':') && port.parse::<u16>().is_ok())
@@ -194,6 +207,8 @@ fn shared(config: &MasterConfig, versions: &[WireVersion]) -> Result<Shared, Mas
     let catalog = Catalog::new(config.catalog.clone())?;
     let clock = config.clock.clone();
     catalog.measure_waits(Box::new(move || clock.now()));
+    let open = |path: &PathBuf| PolicyStore::open(path, &catalog, config.clock.now());
+    let policies = config.tenant_quotas.as_ref().map(open).transpose()?;
     let generations: Vec<String> = versions.iter().map(|version| generation_text(*version)).collect();
     let metrics = MasterMetrics::new(workers + 1, &generations);
     let meter = SlowMeter { lane: metrics.shared_lane().clone(), wait: metrics.slow_wait, run: metrics.slow_run };
@@ -210,6 +225,7 @@ fn shared(config: &MasterConfig, versions: &[WireVersion]) -> Result<Shared, Mas
         listeners: OnceLock::new(),
         server_counters: OnceLock::new(),
         cleaned: OnceLock::new(),
+        policies,
         message_limits: config.message_limits,
         storage: Mutex::new(storage),
         report: AtomicBool::new(config.report),

@@ -20,6 +20,7 @@ use crate::lane::SlowLane;
 use crate::log::LogHandle;
 use crate::metrics::{Dice, MasterMetrics, Window};
 use crate::nodes::Nodes;
+use crate::tenants::PolicyStore;
 use crate::waker::Waker;
 
 /// A function that reads the RPC server's counters; set when the server stands.
@@ -40,6 +41,8 @@ pub(crate) struct Shared {
     pub(crate) server_counters: std::sync::OnceLock<ServerCounters>,
     /// Where clients that stopped pinging leave no records, and under which keys.
     pub(crate) cleaned: std::sync::OnceLock<(MetadataLedger, Keys)>,
+    /// Where quotas of tenants are kept.
+    pub(crate) policies: Option<PolicyStore>,
     pub(crate) message_limits: Limits,
     pub(crate) storage: Mutex<StorageAnswer>,
     /// Whether the summary is logged.
@@ -106,6 +109,19 @@ impl Shared {
     /// Milliseconds of the lease that lookups announce.
     pub(crate) fn lease_ms(&self) -> u64 {
         self.lease_ttl_ms.load(Ordering::Relaxed)
+    }
+
+    /// Reads the quotas again if their file has changed; on another thread, as a file may be slow.
+    pub(crate) fn look_at_quotas(self: &Arc<Self>) {
+        if self.policies.is_none() {
+            return;
+        }
+        let shared = Arc::clone(self);
+        self.slow.submit(move || {
+            if let Some(policies) = &shared.policies {
+                policies.look_again(&shared.catalog, shared.clock.now());
+            }
+        });
     }
 
     pub(crate) fn profile(&self, tag: u32) -> WireProfile {

@@ -1,6 +1,6 @@
 //! Removal. What walks over all keys goes to the slow lane.
 
-use yb_catalog::{Force, KeyPattern, Tenant};
+use yb_catalog::{ClearCursor, Force, KeyPattern, Tenant};
 use yb_rpc::{Outcome, Reply};
 use yb_types::ErrorCode;
 use yb_wire::messages::ErrorOr;
@@ -56,21 +56,30 @@ pub(crate) fn remove_by_regex(context: &mut Context<'_, '_>, reply: Reply<'_>) -
     outcome
 }
 
+/// Objects that one step of a removal of everything looks at.
+const CLEAR_STEP: u32 = 4096;
+
 pub(crate) fn remove_all(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
     let Some(args) = context.args::<call::RemoveAll>() else { return reply.bad_arguments() };
     let force = Force::from(args.force);
     let whose = whose(context, args.tenant_id);
     let (shared, profile) = (context.shared.clone(), context.profile);
     let (deferred, outcome) = reply.defer();
-    let queued = context.shared.slow.submit(move || {
-        let remove = |tenant| shared.catalog.remove_all(tenant, force, shared.clock.now());
-        let removed = i64::try_from(whose.map_or(0, remove)).unwrap_or(i64::MAX);
+    let (mut cursor, mut deferred) = (ClearCursor::default(), Some(deferred));
+    let queued = context.shared.slow.submit_steps(move || {
+        let now = shared.clock.now();
+        if whose.is_some_and(|whose| shared.catalog.clear_step(whose, force, &mut cursor, CLEAR_STEP, now)) {
+            return true;
+        }
+        let Some(deferred) = deferred.take() else { return false };
+        let removed = i64::try_from(cursor.removed).unwrap_or(i64::MAX);
         shared.metrics.call(shared.metrics.shared_lane(), Rpc::RemoveAll, 1, 0);
         deferred.send(|out| {
             if let Err(error) = encode_body::<call::RemoveAll>(profile, &removed, out) {
                 tracing::error!(error, "the answer of a removal cannot be encoded");
             }
         });
+        false
     });
     if !queued {
         tracing::warn!(event = "slow_lane_full", "a removal of everything was refused: too many wait");

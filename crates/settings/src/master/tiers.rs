@@ -5,7 +5,6 @@ use crate::setting::{Kind, Setting, Unit};
 const OFFLOAD: &str = "SSD offload";
 const NOF: &str = "NVMe-oF segments";
 const REPLICATION: &str = "dynamic replication";
-const TENANT: &str = "multi-tenancy";
 const TASKS: &str = "copy and move tasks";
 const KV_EVENTS: &str = "KV events";
 const HA: &str = "high availability";
@@ -91,18 +90,17 @@ pub(super) const TIERS: &[Setting] = &[
 ];
 
 pub(super) const TENANTS: &[Setting] = &[
-    Setting::peer("enable_multi_tenants", Kind::Bool, "false", "Separate name spaces and quotas per tenant.")
-        .not_built(TENANT),
-    Setting::peer("tenant_quota_connector_type", Kind::Text, "file", "Where quotas are kept.").not_built(TENANT),
-    Setting::peer("tenant_quota_connector_uri", Kind::Text, "", "Address of that place.").not_built(TENANT),
+    Setting::peer("enable_multi_tenants", Kind::Bool, "false", "Separate name spaces and quotas per tenant."),
+    Setting::peer("tenant_quota_connector_type", Kind::Text, "file", "Where quotas are kept: only file is there."),
+    Setting::peer("tenant_quota_connector_uri", Kind::Text, "", "Path of the file with the quotas; read again when it changes."),
     Setting::peer14(
         "tenant_eviction_high_watermark_ratio",
         Kind::F64,
         "0.9",
-        "Share of its quota from which a tenant's objects are evicted.",
+        "Share of its quota from which a tenant's objects are evicted in the background, 0 never; unless given, that of the \
+         pool.",
     )
-    .ratio()
-    .not_built(TENANT),
+    .ratio(),
     Setting::peer("max_total_finished_tasks", Kind::U32, "10000", "Finished tasks remembered.").not_built(TASKS),
     Setting::peer("max_total_pending_tasks", Kind::U32, "10000", "Tasks waiting.").not_built(TASKS),
     Setting::peer("max_total_processing_tasks", Kind::U32, "10000", "Tasks running.").not_built(TASKS),

@@ -54,6 +54,9 @@ pub enum Command {
     Rm(RmArgs),
     /// Show segments, use, keys and clients of a master
     Status(StatusArgs),
+    /// Settings: what they mean, what holds, and where it came from
+    #[command(subcommand)]
+    Config(ConfigCommand),
     /// Replay a request trace against a pool: read hits and check every byte, store misses
     ///
     /// Without --master and MOONCAKE_MASTER the replay starts a pool of its own and ends it.
@@ -211,6 +214,34 @@ pub struct StatusArgs {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
+}
+
+/// `config`
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Value, source, default, meaning, the peer's name, whether it can change without a restart, and what becomes of it here
+    Explain(ExplainArgs),
+}
+
+/// `config explain`
+#[derive(Debug, Args)]
+#[command(after_help = "Flags of the process to explain stand after --, for example:\n  \
+                        yuebing config explain eviction_ratio -- --config_path=master.yaml --eviction_ratio=0.1")]
+pub struct ExplainArgs {
+    /// A setting, or a part of names [default: all]
+    pub name: Option<String>,
+    /// Whose settings: of a master or a node
+    #[arg(long, default_value = "master", value_parser = ["master", "node"])]
+    pub of: String,
+    /// Ask a running master of this project at its admin port, host:port
+    #[arg(long, value_name = "ADMIN", conflicts_with = "of")]
+    pub running: Option<String>,
+    /// Print a JSON list
+    #[arg(long)]
+    pub json: bool,
+    /// Flags as the process would get them
+    #[arg(last = true, value_name = "FLAGS")]
+    pub flags: Vec<OsString>,
 }
 
 /// `doctor`

@@ -63,6 +63,7 @@ fn run(command: &Command) -> Outcome {
         Command::Replay(args) if args.simulate => commands::simulate::run(args),
         Command::Replay(args) => commands::replay::run(args),
         Command::Status(args) => commands::status::run(args),
+        Command::Config(command) => commands::config::run(command),
         Command::Doctor(args) => commands::doctor::run(args),
         Command::Bench(command) => commands::bench::run(command),
         Command::Trace(command) => commands::trace::run(command),

@@ -1,0 +1,81 @@
+//! `yuebing config explain`: what a setting is, what holds, and where that came from.
+
+use std::ffi::OsString;
+
+use serde_json::{Value, json};
+use yb_node::NODE;
+use yb_settings::master::MASTER;
+use yb_settings::{Arguments, Explained, explain, parse_arguments};
+
+use crate::args::{ConfigCommand, ExplainArgs};
+use crate::failure::{Exit, Failure, Outcome};
+use crate::http;
+use crate::output;
+
+/// Runs one of the commands about settings.
+pub fn run(command: &ConfigCommand) -> Outcome {
+    match command {
+        ConfigCommand::Explain(args) => match &args.running {
+            Some(admin) => explain_running(admin, args),
+            None => explain_given(args),
+        },
+    }
+}
+
+/// Of a process that would be started with these flags.
+fn explain_given(args: &ExplainArgs) -> Outcome {
+    let table = if args.of == "node" { &NODE } else { &MASTER };
+    let environment = |name: &str| std::env::var(name).ok();
+    let flags: Result<Vec<String>, OsString> = args.flags.iter().cloned().map(OsString::into_string).collect();
+    let flags = flags.map_err(|bad| Failure::usage(format!("not UTF-8: {bad:?}")))?;
+    let usage = |error: yb_settings::SettingsError| Failure::usage(error.to_string());
+    let Arguments::Run(given) = parse_arguments(table, &flags, &environment).map_err(usage)? else {
+        return Err(Failure::usage("after -- stand the flags of the process, not --help or --version"));
+    };
+    let values = table.resolve(given, &environment).map_err(usage)?;
+    let found = explain(table, &values, args.name.as_deref()).map_err(usage)?;
+    match args.json {
+        true => output::json(&found.iter().map(Explained::json).collect::<Vec<_>>()),
+        false => output::line(found.iter().map(Explained::text).collect::<Vec<_>>().join("\n").trim_end()),
+    }
+}
+
+/// Of the master whose admin port this is.
+fn explain_running(admin: &str, args: &ExplainArgs) -> Outcome {
+    let path = match &args.name {
+        Some(name) => format!("/api/v1/config?name={}", name.replace('%', "%25").replace('&', "%26")),
+        None => "/api/v1/config".to_owned(),
+    };
+    let answer = http::get(admin, &path).map_err(|error| Failure::new(Exit::Unreachable, error))?;
+    let body: Value = serde_json::from_slice(&answer.body).unwrap_or_else(|_| json!({}));
+    if answer.status != 200 {
+        let why = body["error_message"].as_str().unwrap_or("no such page: is this a master of this project?");
+        return Err(Failure::failed(format!("http://{admin}{path}: status {}: {why}", answer.status)));
+    }
+    let settings = body["settings"].as_array().cloned().unwrap_or_default();
+    if args.json {
+        return output::json(&settings);
+    }
+    output::line(settings.iter().map(text).collect::<Vec<_>>().join("\n").trim_end())
+}
+
+/// The lines of [`Explained::text`] from what a master answered.
+fn text(setting: &Value) -> String {
+    let field = |name: &str| setting[name].as_str().unwrap_or_default().to_owned();
+    let mut out = format!("{}\n", field("name"));
+    for (label, name) in [
+        ("value", "value"),
+        ("from", "source"),
+        ("default", "default"),
+        ("legal", "legal"),
+        ("meaning", "meaning"),
+        ("peer", "peer"),
+        ("here", "class"),
+    ] {
+        let text = field(name);
+        out.push_str(&format!("  {label:<12}{}\n", if text.is_empty() { "empty" } else { &text }));
+    }
+    let live = if setting["live"] == true { "yes, at a reload" } else { "no, needs a restart" };
+    out.push_str(&format!("  {:<12}{live}\n", "live"));
+    out
+}

@@ -54,10 +54,3 @@ pub(crate) fn refusal_saying(code: ErrorCode, message: &str) -> Response {
     let body = json!({"success": false, "error_code": code.0, "error_message": message});
     answer_with(status_of(code), body)
 }
-
-/// An answer for what this build has not.
-pub(crate) fn not_built(feature: &str) -> Response {
-    let message = format!("{feature}: not built yet");
-    let body = json!({"success": false, "error_code": ErrorCode::NOT_SUPPORTED.0, "error_message": message});
-    answer_with(StatusCode::NOT_IMPLEMENTED, body)
-}

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::control::{Control, NoControl};
+use crate::jobs::{Jobs, NoJobs};
 use crate::pool::Pool;
 use crate::tenants::{NoTenants, Tenants};
 
@@ -16,12 +17,14 @@ pub struct Parts {
     pub control: Arc<dyn Control>,
     /// Quotas of tenants.
     pub tenants: Arc<dyn Tenants>,
+    /// Drain jobs and tasks.
+    pub jobs: Arc<dyn Jobs>,
 }
 
 impl Parts {
     /// Only the pool; every other part says that it is not there.
     pub fn new(pool: Arc<dyn Pool>) -> Parts {
-        Parts { pool, control: Arc::new(NoControl), tenants: Arc::new(NoTenants) }
+        Parts { pool, control: Arc::new(NoControl), tenants: Arc::new(NoTenants), jobs: Arc::new(NoJobs) }
     }
 }
 

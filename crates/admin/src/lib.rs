@@ -30,6 +30,7 @@ pub use control::{ChangeReport, ChangeRow, Control, ControlError};
 pub use desk::Parts;
 pub use endpoint::{Access, Endpoint, Parameter};
 pub use handlers::endpoints;
+pub use jobs::{DrainOrder, DrainRow, Jobs};
 pub use metadata::{MetadataLedger, MetadataOptions, MetadataServer};
 pub use openapi::openapi;
 pub use pool::{ClientRow, Cursor, KeyPage, Operation, Overview, Pool, SegmentRow, status_name};

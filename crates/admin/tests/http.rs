@@ -104,7 +104,6 @@ fn shapes_of_the_peer() {
     assert!(request(&admin, "GET /api/v1/segments/status?segment=%3Cb%3Ehost").1.contains("\"status_name\":\"OK\""));
     assert_eq!(request(&admin, "GET /api/v1/segments/status").0, 400);
     assert_eq!(request(&admin, "GET /api/v1/tenant_quotas").0, 409);
-    assert_eq!(request(&admin, "POST /api/v1/drain_jobs").0, 501);
     assert!(request(&admin, "POST /api/v1/remove_all?force=true").1.contains("\"removed_count\":7"));
     assert!(request(&admin, "GET /get_segments_detail").1.contains("\"base_address\":\"0x1000\""));
 }

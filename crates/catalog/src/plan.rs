@@ -105,6 +105,7 @@ impl Catalog {
         if targets.is_empty() {
             return Err(ErrorCode::INVALID_PARAMS);
         }
+        self.check_open(tenant)?;
         let mut sources = self.sources(tenant, key)?;
         for target in targets {
             self.check_task_target(target)?;
@@ -122,12 +123,17 @@ impl Catalog {
     /// As [`copy_source`](Self::copy_source); INVALID_PARAMS when source and target are the same, REPLICA_NOT_FOUND when
     /// the source holds no readable replica.
     pub fn move_source(&self, tenant: Tenant, key: &[u8], source: &str, target: &str) -> Result<Source, ErrorCode> {
+        self.check_open(tenant)?;
         let sources = self.sources(tenant, key)?;
         if source == target || self.segments.registry().named(source).next().is_none() {
             return Err(ErrorCode::INVALID_PARAMS);
         }
         self.check_task_target(target)?;
         sources.into_iter().find(|found| found.segment == source).ok_or(ErrorCode::REPLICA_NOT_FOUND)
+    }
+
+    fn check_open(&self, tenant: Tenant) -> Result<(), ErrorCode> {
+        if self.tenants.is_closed(tenant) { Err(ErrorCode::TENANT_NOT_REGISTERED) } else { Ok(()) }
     }
 
     /// Every readable replica; none while the object is being written.
@@ -158,7 +164,7 @@ impl Catalog {
         let state = self.shards[hash.shard].state.read();
         let Some(slot) = state.find(tenant, hash.word, key) else { return Elsewhere::Gone };
         let (entry, table) = (&state.slab[slot], self.segments.load());
-        if !entry.is_finished() || entry.is_referenced() {
+        if !entry.is_finished() || entry.is_referenced() || entry.successor().is_some() {
             return Elsewhere::Busy;
         }
         if replica_at(entry.replicas.as_slice(), &table, from).is_none() {
@@ -195,7 +201,7 @@ impl Catalog {
         let mut state = self.shards[hash.shard].state.write();
         let Some(slot) = state.find(tenant, hash.word, key) else { return false };
         let (entry, table) = (&state.slab[slot], self.segments.load());
-        if !entry.is_finished() || entry.is_referenced() {
+        if !entry.is_finished() || entry.is_referenced() || entry.successor().is_some() {
             return false;
         }
         let is_here = |r: &Replica| table.live(r.segment).is_some_and(|segment| segment.info().name == from);
@@ -220,7 +226,8 @@ impl Catalog {
         let (entry, table) = (&state.slab[slot], self.segments.load());
         let view = ObjectView::readable(entry, &table).ok_or(NoPlan::Absent)?;
         let waits = |copying: &Copying| matches!(copying, Copying::Planned(plan) if plan.until > call.now);
-        if entry.is_referenced() || entry.extras().and_then(|e| e.copy.as_deref()).is_some_and(waits) {
+        let is_taken = entry.is_referenced() || entry.successor().is_some();
+        if is_taken || entry.extras().and_then(|e| e.copy.as_deref()).is_some_and(waits) {
             return Err(NoPlan::Busy);
         }
         if entry.replicas.as_slice().len() >= call.max_replicas as usize {

@@ -75,6 +75,10 @@ counters! {
     pings,
     /// Pings not answered.
     failed_pings,
+    /// Copies and moves made for the master.
+    tasks_done,
+    /// Of those asked for, failed.
+    tasks_failed,
     /// Times the segments were mounted again because the master had forgotten them.
     remounts,
     /// Extents of given-up writes that were confirmed to be quiet.

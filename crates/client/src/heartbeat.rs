@@ -17,6 +17,7 @@ use crate::counters::Counters;
 use crate::deadline::{CallLimits, Deadline};
 use crate::link::MasterLink;
 use crate::quiesce::Questions;
+use crate::tasks::{TaskDuty, TaskWorker};
 use crate::{Error, Result};
 
 /// Failed pings in a row after which the session starts anew.
@@ -67,6 +68,7 @@ struct Beat {
 pub(crate) struct Membership {
     beat: Arc<Beat>,
     lent: Vec<Lent>,
+    tasks: TaskWorker,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -82,10 +84,14 @@ impl Membership {
             stopped: Mutex::new(false),
             stop: Condvar::new(),
         });
+        let Pulse { link, engine, clock, counters, .. } = &beat.pulse;
+        let (link, counters) = (Arc::clone(link), Arc::clone(counters));
+        let duty = TaskDuty { link, engine: engine.clone(), clock: clock.clone(), counters };
+        let tasks = TaskWorker::start(duty)?;
         let of_thread = Arc::clone(&beat);
         let thread = yb_env::spawn_thread("yb-heartbeat", move || of_thread.run())
             .map_err(|error| Error::setup("the heartbeat thread", error))?;
-        Ok(Membership { beat, lent, thread: Some(thread) })
+        Ok(Membership { beat, lent, tasks, thread: Some(thread) })
     }
 
     /// Whether the last ping was answered.
@@ -118,6 +124,7 @@ impl Membership {
         self.beat.stop.notify_all();
         // A ping that waits for a dead master ends now.
         self.beat.pulse.link.shutdown();
+        self.tasks.stop();
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
@@ -196,10 +203,6 @@ impl Beat {
                     "the master had lost sight of this client; mounted again"
                 );
             }
-        }
-        let declined = self.pulse.link.decline_tasks(&self.deadline());
-        if let Ok(1..) = declined {
-            tracing::warn!("the master handed out copy or move tasks, which this client does not run");
         }
         if self.pulse.asks
             && let Err(error) = self.answer_questions()

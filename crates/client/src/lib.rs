@@ -22,6 +22,7 @@ mod quiesce;
 mod replicas;
 mod setup;
 mod suspects;
+mod tasks;
 
 pub use asynchronous::AsyncClient;
 pub use client::{Client, Health};

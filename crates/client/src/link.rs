@@ -15,11 +15,10 @@ use yb_types::{
     SegmentId,
 };
 use yb_wire::messages::{
-    BatchPutEndArgs, BatchPutRevokeArgs, BatchPutStartArgs, BatchRemoveArgs, ClientArgs, ErrorOr, FetchTasksArgs,
-    GetReplicaListResponse, HelloArgs, KeyArgs, KeysArgs, MarkTaskToCompleteArgs, MountSegmentArgs, NoArgs,
-    ObjectMetaRef, PatternArgs, PollQuiesceArgs, PutEndArgs, PutRevokeArgs, PutStartArgs, QuiesceConfirmation,
-    QuiesceQuestion, ReMountSegmentArgs, RemoveAllArgs, RemoveArgs, TaskCompleteRequest, TaskStatus,
-    UnmountSegmentArgs,
+    BatchPutEndArgs, BatchPutRevokeArgs, BatchPutStartArgs, BatchRemoveArgs, ClientArgs, ErrorOr,
+    GetReplicaListResponse, HelloArgs, KeyArgs, KeysArgs, MountSegmentArgs, NoArgs, ObjectMetaRef, PatternArgs,
+    PollQuiesceArgs, PutEndArgs, PutRevokeArgs, PutStartArgs, QuiesceConfirmation, QuiesceQuestion, ReMountSegmentArgs,
+    RemoveAllArgs, RemoveArgs, UnmountSegmentArgs,
 };
 use yb_wire::{Call, Form, Limits, List, WireTable, WireVersion, call};
 
@@ -37,7 +36,7 @@ pub(crate) const CAPABILITY_QUIESCE: u64 = 1;
 
 /// What a repetition of a request would do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Repeat {
+pub(crate) enum Repeat {
     /// Nothing that the first did not do: it may be sent again when the connection broke.
     Harmless,
     /// Something else.
@@ -95,6 +94,11 @@ impl MasterLink {
         &self.address
     }
 
+    /// Who this client is.
+    pub(crate) fn client_id(&self) -> ClientId {
+        self.client_id
+    }
+
     /// Ends every call that waits and refuses new ones.
     pub(crate) fn shutdown(&self) {
         self.pool.shutdown();
@@ -105,7 +109,7 @@ impl MasterLink {
     }
 
     /// Sends one request and gives its decoded reply to `read`.
-    fn call<C: Call, T>(
+    pub(crate) fn call<C: Call, T>(
         &self,
         args: &C::Args<'_>,
         deadline: &Deadline,
@@ -148,7 +152,7 @@ impl MasterLink {
     }
 
     /// A request whose answer is nothing or a code.
-    fn command<C>(&self, args: &C::Args<'_>, deadline: &Deadline) -> Result<()>
+    pub(crate) fn command<C>(&self, args: &C::Args<'_>, deadline: &Deadline) -> Result<()>
     where
         C: for<'r> Call<Reply<'r> = ErrorOr<()>>,
     {
@@ -225,24 +229,6 @@ impl MasterLink {
     pub(crate) fn unmount(&self, segment_id: SegmentId, deadline: &Deadline) -> Result<()> {
         let args = UnmountSegmentArgs { segment_id, client_id: self.client_id };
         self.command::<call::UnmountSegment>(&args, deadline)
-    }
-
-    // Tasks.
-
-    /// Takes the tasks that wait for this client and reports each as failed, for this client runs none. The number taken.
-    pub(crate) fn decline_tasks(&self, deadline: &Deadline) -> Result<usize> {
-        let args = FetchTasksArgs { client_id: self.client_id, batch_size: 16 };
-        let fetched = self.call::<call::FetchTasks, _>(&args, deadline, Repeat::Never, |reply| {
-            reply.map(|tasks| tasks.iter().map(|task| task.id).collect::<Vec<_>>())
-        })?;
-        let ids = fetched.map_err(|code| Error::from_master("FetchTasks", code))?;
-        for id in &ids {
-            let message = b"this client does not copy or move replicas";
-            let request = TaskCompleteRequest { id: *id, status: TaskStatus::FAILED, message };
-            let args = MarkTaskToCompleteArgs { client_id: self.client_id, request };
-            self.command::<call::MarkTaskToComplete>(&args, deadline)?;
-        }
-        Ok(ids.len())
     }
 
     // Put.

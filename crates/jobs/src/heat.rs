@@ -189,6 +189,11 @@ impl HeatTracker {
         });
     }
 
+    /// There is nothing to do for this key: it is not proposed again for a while.
+    pub fn rest(&mut self, tenant: u16, key: &[u8], now: MonotonicTime) {
+        self.change(tenant, key, |heat| heat.not_before = now + COOLDOWN);
+    }
+
     /// Whether another copy was made, as far as is known.
     pub fn has_grown(&self, tenant: u16, key: &[u8]) -> bool {
         self.keys.get(&KeyRef(tenant, key)).is_some_and(|heat| heat.grown)

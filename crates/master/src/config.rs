@@ -7,6 +7,7 @@ use std::time::Duration;
 use yb_admin::{AdminOptions, MetadataOptions, WriteRules};
 use yb_catalog::{Alignment, AllocationStrategy, CatalogSettings, Cutting};
 use yb_env::{Clock, Rng};
+use yb_jobs::{HeatMode, HeatSettings, QueueLimits};
 use yb_metadata::{Keys, Reply};
 use yb_pack::Limits;
 use yb_rpc::{BackendChoice, Listener, ListenerTag, ServerLimits};
@@ -14,6 +15,7 @@ use yb_settings::{SettingsError, Source, Values};
 use yb_types::WireVersion;
 
 use crate::control::Origin;
+use crate::jobs::JobSettings;
 
 /// A listener for an older generation of the wire.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +59,8 @@ pub struct MasterConfig {
     pub catalog: CatalogSettings,
     /// The file with the quotas of tenants; `None` keeps them nowhere.
     pub tenant_quotas: Option<PathBuf>,
+    /// Copy and move tasks, hot objects.
+    pub jobs: JobSettings,
     /// Handed to clients: files may be evicted.
     pub enable_disk_eviction: bool,
     /// Handed to clients: bytes on disk.
@@ -92,6 +96,7 @@ impl MasterConfig {
             report: false,
             catalog: CatalogSettings { hash_seed: Rng::from_entropy().next_u64(), ..CatalogSettings::default() },
             tenant_quotas: None,
+            jobs: JobSettings::default(),
             enable_disk_eviction: true,
             quota_bytes: 0,
             dial_back: Some(Duration::from_secs(2)),
@@ -137,6 +142,7 @@ impl MasterConfig {
             report: values.flag("enable_metric_reporting"),
             catalog: catalog(values)?,
             tenant_quotas: tenant_quotas(values)?,
+            jobs: jobs(values),
             enable_disk_eviction: values.flag("enable_disk_eviction"),
             quota_bytes: values.number("quota_bytes"),
             dial_back: values.flag("dial_back").then(|| Duration::from_millis(values.number("dial_back_timeout"))),
@@ -274,6 +280,29 @@ fn alignment(values: &Values) -> Result<Alignment, SettingsError> {
     let bytes = values.number("memory_alignment");
     let why = || illegal("memory_alignment", &bytes.to_string(), "must be a power of two".to_owned());
     Alignment::new(bytes).ok_or_else(why)
+}
+
+fn jobs(values: &Values) -> JobSettings {
+    let tasks = QueueLimits {
+        finished: whole(values, "max_total_finished_tasks"),
+        pending: whole(values, "max_total_pending_tasks"),
+        processing: whole(values, "max_total_processing_tasks"),
+        pending_timeout: seconds(values, "pending_task_timeout_sec"),
+        processing_timeout: seconds(values, "processing_task_timeout_sec"),
+        max_retry_attempts: narrow(values, "max_retry_attempts"),
+    };
+    let heat = HeatSettings {
+        mode: match values.text("dynamic_replication_mode") {
+            "observe" => HeatMode::Observe,
+            "enforce" => HeatMode::Enforce,
+            _ => HeatMode::Off,
+        },
+        window: seconds(values, "dynamic_replication_heat_window_seconds"),
+        threshold_qps: values.double("dynamic_replication_admission_qps_threshold"),
+        max_replicas: narrow(values, "dynamic_replication_max_memory_replicas"),
+        ..HeatSettings::default()
+    };
+    JobSettings { tasks, heat }
 }
 
 fn strategy(name: &str) -> Result<AllocationStrategy, SettingsError> {

@@ -20,6 +20,7 @@ use crate::control::MasterControl;
 use crate::dial::Dialer;
 use crate::graceful::GracefulUnmounts;
 use crate::janitor;
+use crate::jobs::{self, Jobs, MasterJobs};
 use crate::lane::{SlowLane, SlowMeter};
 use crate::metrics::{MasterMetrics, ProcessMemory, Window};
 use crate::nodes::Nodes;
@@ -57,6 +58,7 @@ pub struct Master {
     admin: Option<Admin>,
     metadata: Option<MetadataServer>,
     janitor: Option<JoinHandle<()>>,
+    jobs: Option<JoinHandle<()>>,
     listeners: Vec<(BoundListener, WireVersion)>,
     advertise: Option<String>,
     control: Option<Arc<MasterControl>>,
@@ -78,6 +80,7 @@ impl Master {
             admin: None,
             metadata: None,
             janitor: None,
+            jobs: None,
             listeners: Vec::new(),
             advertise,
             control: None,
@@ -113,6 +116,8 @@ impl Master {
         }
         let shared = Arc::clone(&master.shared);
         master.janitor = Some(spawn_thread("yb-janitor", move || janitor::run(&shared))?);
+        let shared = Arc::clone(&master.shared);
+        master.jobs = Some(spawn_thread("yb-jobs", move || jobs::run(&shared))?);
         Ok(master)
     }
 
@@ -174,6 +179,7 @@ impl Master {
 impl Drop for Master {
     fn drop(&mut self) {
         self.shared.janitor.stop();
+        self.shared.jobs.waker.stop();
         drop(self.admin.take());
         drop(self.metadata.take());
         drop(self.server.take());
@@ -186,6 +192,11 @@ impl Drop for Master {
         {
             tracing::error!("the janitor panicked");
         }
+        if let Some(jobs) = self.jobs.take()
+            && jobs.join().is_err()
+        {
+            tracing::error!("the thread of jobs panicked");
+        }
     }
 }
 
@@ -193,6 +204,7 @@ impl Drop for Master {
 fn parts(shared: &SharedRef) -> Parts {
     let mut parts = Parts::new(Arc::new(MasterPool(Arc::clone(shared))));
     parts.tenants = Arc::new(TenantDesk(Arc::clone(shared)));
+    parts.jobs = Arc::new(MasterJobs(Arc::clone(shared)));
     parts
 }
 
@@ -218,6 +230,7 @@ fn shared(config: &MasterConfig, versions: &[WireVersion]) -> Result<Shared, Mas
         metrics,
         nodes: Nodes::default(),
         graceful: GracefulUnmounts::default(),
+        jobs: Jobs::new(config.jobs),
         janitor: Waker::default(),
         slow: SlowLane::start(config.clock.clone(), meter)?,
         dialer: config.dial_back.map(Dialer::start).transpose()?,

@@ -16,6 +16,7 @@ use yb_wire::WireProfile;
 
 use crate::dial::Dialer;
 use crate::graceful::GracefulUnmounts;
+use crate::jobs::Jobs;
 use crate::lane::SlowLane;
 use crate::log::LogHandle;
 use crate::metrics::{Dice, MasterMetrics, Window};
@@ -31,6 +32,7 @@ pub(crate) struct Shared {
     pub(crate) metrics: MasterMetrics,
     pub(crate) nodes: Nodes,
     pub(crate) graceful: GracefulUnmounts,
+    pub(crate) jobs: Jobs,
     pub(crate) janitor: Waker,
     pub(crate) slow: SlowLane,
     pub(crate) dialer: Option<Dialer>,
@@ -94,6 +96,7 @@ impl Shared {
         for client in effects.clients_gone.drain(..) {
             tracing::info!(event = "client_gone", %client, "client gone: no ping within client_ttl");
             self.nodes.forget(client);
+            self.jobs.note_gone(client);
         }
         if !effects.quiesce.is_empty() {
             let asked = self.nodes.ask(effects.quiesce.drain(..));

@@ -103,7 +103,18 @@ fn refuse(context: &mut Context<'_, '_>, code: ErrorCode, reply: Reply<'_>) -> O
     written(context.rpc, context.profile, 0, &mut context.worker.scratch, reply, |writer| writer.err(code))
 }
 
-fn count_found<'k>(context: &Context<'_, '_>, tenant: Tenant, keys: impl Iterator<Item = &'k [u8]>, found: &mut Found) {
+fn count_found<'k>(
+    context: &Context<'_, '_>,
+    tenant: Tenant,
+    keys: impl Iterator<Item = &'k [u8]> + Clone,
+    found: &mut Found,
+) {
+    let heat = &context.shared.jobs.heat;
+    if heat.is_on() {
+        let is_hit = |at: usize| !found.absent.iter().any(|absent| *absent as usize == at);
+        let hits = keys.clone().enumerate().filter(|(at, _)| is_hit(*at));
+        hits.for_each(|(_, key)| heat.hit(tenant, key, context.now()));
+    }
     let total = found.keys + found.missed;
     context.count((total, found.missed));
     let (metrics, lane) = (&context.shared.metrics, &context.worker.lane);

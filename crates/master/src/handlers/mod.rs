@@ -1,11 +1,13 @@
 //! One handler per function.
 
+mod copy;
 mod lookup;
 mod own;
 mod put;
 mod remove;
 mod segment;
 mod session;
+mod task;
 mod unbuilt;
 
 pub(crate) use lookup::descriptor;
@@ -56,6 +58,20 @@ pub(crate) fn dispatch(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outco
         Rpc::Hello => own::hello(context, reply),
         Rpc::PollQuiesce => own::poll_quiesce(context, reply),
         Rpc::BatchPutRevokeQuiet => put::batch_put_revoke_quiet(context, reply),
+        Rpc::CopyStart => copy::copy_start(context, reply),
+        Rpc::CopyEnd => copy::copy_end(context, reply),
+        Rpc::CopyRevoke => copy::copy_revoke(context, reply),
+        Rpc::MoveStart => copy::move_start(context, reply),
+        Rpc::MoveEnd => copy::move_end(context, reply),
+        Rpc::MoveRevoke => copy::move_revoke(context, reply),
+        Rpc::DynamicReplicaCopyStart => copy::dynamic_copy_start(context, reply),
+        Rpc::DynamicReplicaCopyEnd => copy::dynamic_copy_end(context, reply),
+        Rpc::DynamicReplicaCopyRevoke => copy::dynamic_copy_revoke(context, reply),
+        Rpc::CreateCopyTask => task::create_copy_task(context, reply),
+        Rpc::CreateMoveTask => task::create_move_task(context, reply),
+        Rpc::QueryTask => task::query_task(context, reply),
+        Rpc::FetchTasks => task::fetch_tasks(context, reply),
+        Rpc::MarkTaskToComplete => task::mark_task_to_complete(context, reply),
         _ => unbuilt::dispatch(context, reply),
     }
 }

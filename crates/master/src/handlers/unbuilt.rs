@@ -1,6 +1,6 @@
 //! Functions of features that are not built: answered with their own type, so that a client goes on.
 //!
-//! What clients call every second (heartbeats, FetchTasks, PollRemoveAll) gets the answer of a master that has nothing to
+//! What clients call every second (heartbeats, PollRemoveAll) gets the answer of a master that has nothing to
 //! do; NVMe-oF mounts get what the peer says in a build without it; the rest gets NOT_SUPPORTED.
 
 use yb_rpc::{Outcome, Reply};
@@ -48,7 +48,6 @@ macro_rules! refuse_weights {
 
 pub(crate) fn dispatch(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
     match context.rpc {
-        Rpc::FetchTasks => return context.typed::<call::FetchTasks>(reply, |_, _| Ok(Vec::new())),
         Rpc::OffloadObjectHeartbeat => {
             return context.typed::<call::OffloadObjectHeartbeat>(reply, |_, _| Ok(OffloadTasks::default()));
         }
@@ -64,8 +63,6 @@ pub(crate) fn dispatch(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outco
     }
     refuse_each!(context, reply, ErrorCode::UNAVAILABLE_IN_CURRENT_MODE; MountNofSegment, ReMountNofSegment, UnmountNofSegment);
     refuse_each!(context, reply, ErrorCode::NOT_SUPPORTED;
-        CreateCopyTask, CreateMoveTask, QueryTask, MarkTaskToComplete, CopyStart, CopyEnd, CopyRevoke, MoveStart, MoveEnd,
-        MoveRevoke, DynamicReplicaCopyStart, DynamicReplicaCopyEnd, DynamicReplicaCopyRevoke,
         BatchReplicaClear, EvictDiskReplica, EvictDiskReplicaIfCurrent, UnmountLocalDiskSegment,
         ReportSsdCapacity, NotifyOffloadSuccess, PromotionAllocStart, NotifyPromotionSuccess, NotifyPromotionFailure,
         RegisterPrefetchTask, MountLocalDiskSegment, GetNofSegmentsByName);

@@ -136,13 +136,20 @@ fn write_tenants(out: &mut TextWriter, shared: &Shared) {
 fn write_queues(out: &mut TextWriter, shared: &Shared) {
     out.family("yuebing_queue_depth", "gauge", "What waits now, by queue");
     let server = shared.server_counts();
+    let tasks = shared.jobs.tasks.lock().counts();
     for (queue, depth) in [
         ("slow_lane", shared.slow.depth() as u64),
         ("dial_back", shared.dialer.as_ref().map_or(0, |dialer| dialer.depth() as u64)),
+        ("tasks_pending", tasks.pending as u64),
+        ("tasks_processing", tasks.processing as u64),
+        ("copies", shared.catalog.copies_running() as u64),
         ("deferred_replies", server.deferred_calls.saturating_sub(server.deferred_replies)),
     ] {
         out.sample("yuebing_queue_depth", &[("queue", queue)], depth);
     }
+    let (proposals, tracked) = shared.jobs.heat.figures();
+    out.counter("yuebing_hot_proposals_total", "Times that another copy of a hot object was proposed", proposals);
+    out.gauge("yuebing_heat_tracked_keys", "Keys whose lookups are counted to find hot ones", tracked);
     let (waits, nanos) = shared.catalog.shard_waits();
     out.counter("yuebing_shard_lock_waits_total", "Times that a thread had to wait for a shard", waits);
     out.family("yuebing_shard_lock_wait_seconds_total", "counter", "Time of these waits");

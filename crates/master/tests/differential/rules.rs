@@ -67,6 +67,15 @@ pub const RULES: &[Rule] = &[
         },
     },
     Rule {
+        name: "copy-task-of-an-unfinished-object",
+        parts: false,
+        applies: |pair| {
+            matches!(pair.op, Op::CreateTask { .. })
+                && pair.ours.is_code(Code::REPLICA_IS_NOT_READY)
+                && pair.theirs.succeeded()
+        },
+    },
+    Rule {
         name: "not-built",
         parts: true,
         applies: |pair| {

@@ -4,8 +4,6 @@ use crate::setting::{Kind, Setting, Unit};
 
 const OFFLOAD: &str = "SSD offload";
 const NOF: &str = "NVMe-oF segments";
-const REPLICATION: &str = "dynamic replication";
-const TASKS: &str = "copy and move tasks";
 const KV_EVENTS: &str = "KV events";
 const HA: &str = "high availability";
 const OPLOG: &str = "operation log";
@@ -73,20 +71,16 @@ pub(super) const TIERS: &[Setting] = &[
         "off",
         "More memory replicas for hot objects: off, observe or enforce.",
     )
-    .one_of(&["off", "observe", "enforce"])
-    .not_built(REPLICATION),
+    .one_of(&["off", "observe", "enforce"]),
     Setting::peer("dynamic_replication_heat_window_seconds", Kind::U32, "10", "Observation window.")
-        .unit(Unit::Seconds)
-        .not_built(REPLICATION),
+        .unit(Unit::Seconds),
     Setting::peer(
         "dynamic_replication_admission_qps_threshold",
         Kind::F64,
         "0.8",
         "Reads per second from which a key is hot.",
-    )
-    .not_built(REPLICATION),
-    Setting::peer("dynamic_replication_max_memory_replicas", Kind::U64, "2", "Most replicas of a hot key.")
-        .not_built(REPLICATION),
+    ),
+    Setting::peer("dynamic_replication_max_memory_replicas", Kind::U64, "2", "Most replicas of a hot key."),
 ];
 
 pub(super) const TENANTS: &[Setting] = &[
@@ -101,16 +95,14 @@ pub(super) const TENANTS: &[Setting] = &[
          pool.",
     )
     .ratio(),
-    Setting::peer("max_total_finished_tasks", Kind::U32, "10000", "Finished tasks remembered.").not_built(TASKS),
-    Setting::peer("max_total_pending_tasks", Kind::U32, "10000", "Tasks waiting.").not_built(TASKS),
-    Setting::peer("max_total_processing_tasks", Kind::U32, "10000", "Tasks running.").not_built(TASKS),
+    Setting::peer("max_total_finished_tasks", Kind::U32, "10000", "Finished tasks remembered."),
+    Setting::peer("max_total_pending_tasks", Kind::U32, "10000", "Tasks waiting."),
+    Setting::peer("max_total_processing_tasks", Kind::U32, "10000", "Tasks running."),
     Setting::peer("pending_task_timeout_sec", Kind::U64, "300", "A waiting task fails after this time.")
-        .unit(Unit::Seconds)
-        .not_built(TASKS),
+        .unit(Unit::Seconds),
     Setting::peer("processing_task_timeout_sec", Kind::U64, "300", "A running task fails after this time.")
-        .unit(Unit::Seconds)
-        .not_built(TASKS),
-    Setting::peer("max_retry_attempts", Kind::U32, "10", "Retries of a task by its client.").not_built(TASKS),
+        .unit(Unit::Seconds),
+    Setting::peer("max_retry_attempts", Kind::U32, "10", "Retries of a task by its client."),
 ];
 
 pub(super) const EVENTS: &[Setting] = &[

@@ -1,0 +1,189 @@
+//! Tasks, drain jobs and hot objects: their books, and the thread that goes on with them.
+//!
+//! RPC workers only touch the queue of tasks and leave notes; whatever reads segments or chooses targets happens on the
+//! thread.
+
+mod grounds;
+mod heat;
+mod report;
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use yb_catalog::Random;
+use yb_env::Rng;
+use yb_jobs::{
+    CancelRefusal, CreateRefusal, DrainJobs, DrainReport, DrainRequest, Ended, HeatSettings, JobId, Now, PendingFull,
+    Purpose, QueueLimits, TaskId, TaskQueue, Work,
+};
+use yb_types::{ClientId, MonotonicTime};
+
+use self::grounds::MasterGrounds;
+pub(crate) use self::heat::Heat;
+pub(crate) use self::report::MasterJobs;
+use crate::shared::Shared;
+use crate::waker::Waker;
+
+/// How tasks and hot objects are dealt with.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct JobSettings {
+    /// Limits of the queue of tasks.
+    pub tasks: QueueLimits,
+    /// What makes an object hot.
+    pub heat: HeatSettings,
+}
+
+/// The books. Order of locks: drains, then tasks; notes and the random numbers are locked alone.
+pub(crate) struct Jobs {
+    pub(crate) tasks: Mutex<TaskQueue>,
+    drains: Mutex<DrainJobs>,
+    notes: Mutex<Notes>,
+    pub(crate) heat: Heat,
+    rng: Mutex<Rng>,
+    pub(crate) waker: Waker,
+}
+
+/// What happened since the thread last looked.
+#[derive(Default)]
+struct Notes {
+    ended: Vec<Ended>,
+    gone: Vec<ClientId>,
+}
+
+/// Between two looks while a drain runs.
+const BUSY_PERIOD: Duration = Duration::from_millis(500);
+/// Between two looks otherwise.
+const IDLE_PERIOD: Duration = Duration::from_secs(1);
+/// While hot objects are looked for.
+const HEAT_PERIOD: Duration = Duration::from_millis(100);
+
+/// The time of a call in both clocks.
+pub(crate) fn both_clocks(now: MonotonicTime) -> Now {
+    Now { mono: now, epoch_ms: yb_env::epoch_millis() }
+}
+
+impl Jobs {
+    pub(crate) fn new(settings: JobSettings) -> Jobs {
+        let mut rng = Rng::from_entropy();
+        Jobs {
+            tasks: Mutex::new(TaskQueue::new(settings.tasks)),
+            drains: Mutex::default(),
+            notes: Mutex::default(),
+            heat: Heat::new(settings.heat, rng.next_u64()),
+            rng: Mutex::new(rng),
+            waker: Waker::default(),
+        }
+    }
+
+    /// Gives a client work.
+    pub(crate) fn give(&self, work: Work, purpose: Purpose, client: ClientId, now: Now) -> Result<TaskId, PendingFull> {
+        let id = TaskId(self.rng.lock().uuid());
+        self.tasks.lock().submit(id, work, purpose, client, now)?;
+        Ok(id)
+    }
+
+    /// Somebody waits for the end of this task.
+    pub(crate) fn note_ended(&self, ended: Ended) {
+        if ended.purpose != Purpose::Asked {
+            self.notes.lock().ended.push(ended);
+            self.waker.wake();
+        }
+    }
+
+    /// A client was given up: its tasks go to others or fail.
+    pub(crate) fn note_gone(&self, client: ClientId) {
+        self.notes.lock().gone.push(client);
+        self.waker.wake();
+    }
+
+    pub(crate) fn create_drain(&self, shared: &Shared, request: DrainRequest) -> Result<JobId, CreateRefusal> {
+        let id = JobId(self.rng.lock().uuid());
+        let (now, segments) = (both_clocks(shared.clock.now()), request.segments.join(", "));
+        self.drains.lock().create(id, request, &mut MasterGrounds { shared, now }, now)?;
+        tracing::info!(job = %id.0, segments, "drain job created");
+        self.waker.wake();
+        Ok(id)
+    }
+
+    pub(crate) fn cancel_drain(&self, shared: &Shared, id: JobId) -> Result<(), CancelRefusal> {
+        let now = both_clocks(shared.clock.now());
+        self.drains.lock().cancel(id, &mut MasterGrounds { shared, now }, now)
+    }
+
+    pub(crate) fn query_drain(&self, id: JobId) -> Option<DrainReport> {
+        self.drains.lock().query(id)
+    }
+
+    pub(crate) fn drains(&self) -> Vec<DrainReport> {
+        self.drains.lock().list()
+    }
+
+    pub(crate) fn random(&self) -> impl Random {
+        let mut rng = Rng::seeded(self.rng.lock().next_u64());
+        move || rng.next_u64()
+    }
+
+    /// One look at everything. Answers when to look again.
+    fn round(&self, shared: &Shared) -> Duration {
+        let now = both_clocks(shared.clock.now());
+        let notes = std::mem::take(&mut *self.notes.lock());
+        let mut ended = notes.ended;
+        for client in notes.gone {
+            self.orphan(shared, client, now, &mut ended);
+        }
+        ended.extend(self.tasks.lock().expire(now));
+        for ended in &ended {
+            self.heat.task_ended(shared, ended);
+        }
+        let mut drains = self.drains.lock();
+        for ended in &ended {
+            drains.task_ended(ended, now);
+        }
+        drains.step(&mut MasterGrounds { shared, now }, now);
+        let busy = !drains.is_idle();
+        drop(drains);
+        self.heat.propose(shared, now);
+        if self.heat.is_on() {
+            HEAT_PERIOD
+        } else if busy {
+            BUSY_PERIOD
+        } else {
+            IDLE_PERIOD
+        }
+    }
+
+    /// Gives the tasks of a client that is gone to others who can do them.
+    fn orphan(&self, shared: &Shared, client: ClientId, now: Now, ended: &mut Vec<Ended>) {
+        let orphans = self.tasks.lock().of_client(client);
+        for orphan in orphans {
+            match self.another_source(shared, client, &orphan.work) {
+                Some((owner, work)) => self.tasks.lock().reassign(orphan.id, owner, work, now),
+                None => {
+                    let message = "the client that was to do it is gone";
+                    ended.extend(self.tasks.lock().fail(orphan.id, message, now));
+                }
+            }
+        }
+    }
+
+    /// A copy can be read from any replica; a move, and a planned copy, only from theirs.
+    fn another_source(&self, shared: &Shared, gone: ClientId, work: &Work) -> Option<(ClientId, Work)> {
+        let Work::Copy(copy) = work else { return None };
+        if copy.dynamic.is_some() {
+            return None;
+        }
+        let tenant = shared.catalog.tenants().reader(copy.tenant.as_bytes()).ok()?;
+        let targets: Vec<&str> = copy.targets.iter().map(String::as_str).collect();
+        let source = shared.catalog.copy_source(tenant, &copy.key, &targets, &mut self.random()).ok()?;
+        let work = Work::Copy(yb_jobs::CopyWork { source: source.segment, ..copy.clone() });
+        (source.owner != gone).then_some((source.owner, work))
+    }
+}
+
+/// Runs until the waker is stopped.
+pub(crate) fn run(shared: &Shared) {
+    let mut period = IDLE_PERIOD;
+    while shared.jobs.waker.wait(period) {
+        period = shared.jobs.round(shared);
+    }
+}

@@ -14,10 +14,10 @@ use crate::entry::{Entry, Replica, flag};
 use crate::groups::Groups;
 use crate::key::{KeyHash, KeyHasher, SHARDS, Tenant};
 use crate::live::Live;
-use crate::placement::{FreeRatioFirst, PlacementPolicy, RandomPlacement};
+use crate::placement::PlacementPolicy;
 use crate::segment::Hold;
 use crate::segments::{SegmentTable, Segments};
-use crate::settings::{AllocationStrategy, BadSettings, CatalogSettings};
+use crate::settings::{BadSettings, CatalogSettings};
 use crate::shard::{NO_FRONT, Shard, ShardState};
 use crate::stats::{Counters, Stats};
 use crate::sync::Mutex;
@@ -72,10 +72,7 @@ impl Catalog {
     /// # Errors
     /// [`BadSettings`] when the settings contradict each other.
     pub fn new(settings: CatalogSettings) -> Result<Self, BadSettings> {
-        let placement: Box<dyn PlacementPolicy> = match settings.allocation_strategy {
-            AllocationStrategy::Random => Box::new(RandomPlacement),
-            AllocationStrategy::FreeRatioFirst => Box::new(FreeRatioFirst),
-        };
+        let placement = settings.allocation_strategy.policy();
         Self::with_placement(settings, placement)
     }
 

@@ -26,6 +26,9 @@ pub enum PutRefusal {
     /// A soft-pin time without the action ENABLE, or above the maximum.
     #[error("the soft pin's time to live is not allowed")]
     SoftPinRules,
+    /// The placement in use goes by the writer's preferred segment, and none is named.
+    #[error("this placement needs a preferred segment")]
+    PreferredNeeded,
     /// The list of groups has another length than the list of keys.
     #[error("group_ids must name one group for each key")]
     GroupCount,

@@ -3,11 +3,13 @@
 //! An unmount is visible at once: nothing more is placed in the segment and no lookup answers with it. What the catalog
 //! still keeps of its objects is forgotten later in small steps, see [`Catalog::upkeep`].
 
+use std::sync::Arc;
+
 use yb_types::{ClientId, ErrorCode, MonotonicTime, Segment, SegmentId, SegmentStatus};
 
 use crate::catalog::Catalog;
 use crate::effects::{Effects, MountRefusal, SegmentGone, UnmountCause};
-use crate::segment::MountedSegment;
+use crate::segment::{MountedSegment, Place};
 use crate::segments::Registry;
 
 /// What the segments of a pool may hold together: 4 EiB.
@@ -113,7 +115,9 @@ impl Catalog {
             self.take_away(registry, &old, UnmountCause::Replaced, now, effects);
         }
         let quiet_until = registry.quiet_until(&segment).max(rests_until);
-        self.segments.add(registry, |index| MountedSegment::new(segment, client, index, quiet_until, &self.settings));
+        let room = Arc::clone(self.segments.room());
+        let place = |index| Place { index, quiet_until, room };
+        self.segments.add(registry, |index| MountedSegment::new(segment, client, place(index), &self.settings));
     }
 
     /// Takes a segment out of the pool. An unknown id is fine: it is out.
@@ -235,6 +239,16 @@ impl Catalog {
         }
         effects.segments_gone.push(SegmentGone { id: info.id, name: info.name.clone(), owner, cause });
         self.chores.lock().add_sweep(segment);
+    }
+
+    /// Notes how full the local disk of a client is, for the placement that goes by it. An unknown capacity (0 or less)
+    /// counts as an empty disk.
+    pub fn report_disk(&self, client: ClientId, capacity: i64, used: i64) {
+        let share = if capacity > 0 { capacity.saturating_sub(used) as f64 / capacity as f64 } else { 1.0 };
+        let registry = self.segments.registry();
+        for segment in registry.iter().filter(|segment| segment.owner() == client) {
+            segment.set_disk_free_share(share.clamp(0.0, 1.0));
+        }
     }
 
     /// The state of the first segment of a name, `None` when there is none.

@@ -11,17 +11,16 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use smallvec::SmallVec;
-use yb_types::{ByteLen, ErrorCode, MonotonicTime, ReplicateConfig, SoftPinAction};
+use yb_types::{ByteLen, ErrorCode, ReplicateConfig, SoftPinAction};
 
 use crate::catalog::{Caller, Catalog, Leave};
 use crate::effects::{Effects, PutRefusal};
 use crate::entry::{Replica, Replicas, flag};
 use crate::extras::SoftPin;
 use crate::key::{KeyBytes, KeyHash, Tenant};
-use crate::placement::{PlacementView, Random};
+use crate::placement::Random;
+use crate::placing::{Placed, SpaceWanted};
 use crate::reclaim::MakeRoom;
-use crate::segments::SegmentTable;
 use crate::shard::ShardState;
 use crate::sync::atomic::Ordering;
 use crate::tenants::{Charge, QuotaMiss};
@@ -103,8 +102,6 @@ struct Wanted {
 
 /// A batch takes no more numbers than this at a time.
 const IDS_AT_ONCE: u64 = 128;
-
-type Placed = SmallVec<[Replica; 4]>;
 
 impl Catalog {
     /// Reserves space for objects. `sink` gets one answer a key, in order: the object with its replicas, or why not.
@@ -363,24 +360,17 @@ impl Catalog {
 
     /// Takes space for as many of the replicas as there is room for, at least one.
     fn place(&self, batch: &mut Batch<'_>, item: &Item<'_>, slot: u32, wanted: usize) -> Result<Placed, PutRefusal> {
-        let table = self.segments.load();
-        let owner = item.hash.member(slot);
-        let mut attempts = Attempts {
-            table: &table,
+        let config = batch.call.config;
+        let wanted = SpaceWanted {
+            replicas: wanted,
             size: ByteLen(item.size),
-            owner,
+            owner: item.hash.member(slot),
+            hash: u64::from(item.hash.word),
+            config,
+            same_segment: batch.same_segment,
             now: batch.call.caller.now,
-            placed: SmallVec::new(),
         };
-        self.try_preferred(batch, &mut attempts, wanted);
-        let missing = wanted - attempts.placed.len();
-        if missing > 0 {
-            self.placement.place(&table.view, missing, batch.random, &mut |at| attempts.try_group(at));
-        }
-        let mut placed = attempts.placed;
-        if placed.is_empty() {
-            return Err(why_nowhere(&table.view, ByteLen(item.size)));
-        }
+        let mut placed = self.take_space(&wanted, batch.random)?;
         for (id, replica) in self.take_ids(batch, placed.len()).zip(&mut placed) {
             *replica = replica.with_id(id);
         }
@@ -401,35 +391,6 @@ impl Catalog {
         let first = batch.ids.start;
         batch.ids.start += count;
         first..first + count
-    }
-
-    /// Tries what the caller named: the place of the batch's first key, preferred segments, the caller's host.
-    fn try_preferred(&self, batch: &Batch<'_>, attempts: &mut Attempts<'_>, wanted: usize) {
-        let config = batch.call.config;
-        let view = &attempts.table.view;
-        if let Some(segment) = batch.same_segment.and_then(|index| attempts.table.live(index))
-            && let Some(at) = view.by_name(&segment.info().name)
-        {
-            attempts.try_group(at);
-        }
-        let single = [config.preferred_segment.as_str()];
-        let names = config.preferred_segments.iter().map(String::as_str);
-        let named: SmallVec<[&str; 8]> =
-            if config.preferred_segment.is_empty() { names.collect() } else { single.into_iter().collect() };
-        for at in named.into_iter().filter_map(|name| view.by_name(name)) {
-            if attempts.placed.len() >= wanted {
-                return;
-            }
-            attempts.try_group(at);
-        }
-        if config.prefer_alloc_in_same_node && wanted == 1 {
-            for at in view.on_host(&config.host_id) {
-                if !attempts.placed.is_empty() {
-                    return;
-                }
-                attempts.try_group(at);
-            }
-        }
     }
 }
 
@@ -459,42 +420,5 @@ impl From<QuotaMiss> for PutRefusal {
             QuotaMiss::Deficit(_) => PutRefusal::QuotaExceeded,
             QuotaMiss::LargerThanQuota => PutRefusal::LargerThanQuota,
         }
-    }
-}
-
-fn why_nowhere(view: &PlacementView, size: ByteLen) -> PutRefusal {
-    if view.groups().is_empty() {
-        PutRefusal::NoSegment
-    } else if size > view.largest() {
-        PutRefusal::LargerThanAnySegment
-    } else {
-        PutRefusal::NoSpace
-    }
-}
-
-/// The tries to place one object.
-struct Attempts<'a> {
-    table: &'a SegmentTable,
-    size: ByteLen,
-    owner: u64,
-    now: MonotonicTime,
-    placed: Placed,
-}
-
-impl Attempts<'_> {
-    /// Takes a replica's space in a group that holds none of this object yet.
-    fn try_group(&mut self, at: usize) -> bool {
-        let Some(group) = self.table.view.groups().get(at) else { return false };
-        let holds = |replica: &Replica| group.members.iter().any(|segment| segment.index() == replica.segment);
-        if self.placed.iter().any(holds) {
-            return false;
-        }
-        for segment in &group.members {
-            if let Some(extent) = segment.allocate(self.size, self.owner, self.now) {
-                self.placed.push(Replica::new(0, segment.index(), extent));
-                return true;
-            }
-        }
-        false
     }
 }

@@ -1,9 +1,12 @@
 //! One mounted segment: its description, its space, its gauges.
 
+use std::sync::Arc;
+
 use yb_alloc::{AdaptiveAllocator, Extent, NodeId, Owned};
 use yb_types::{ByteLen, ClientId, Generation, MonotonicTime, Segment, SegmentStatus};
 
 use crate::deferred::{Deferred, WITHHELD, Withheld};
+use crate::room::{Powers, RoomIndex};
 use crate::settings::CatalogSettings;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicI32, AtomicU8, AtomicU64, Ordering};
@@ -23,6 +26,9 @@ pub struct MountedSegment {
     largest_free: AtomicU64,
     withheld: AtomicU64,
     next_due: AtomicU64,
+    /// Bits of the share of its owner's local disk that is free.
+    disk_free: AtomicU64,
+    room: Arc<RoomIndex>,
     space: Mutex<Space>,
 }
 
@@ -59,6 +65,16 @@ fn may_turn(from: SegmentStatus, to: SegmentStatus) -> bool {
 struct Space {
     allocator: AdaptiveAllocator,
     deferred: Deferred,
+    /// What the index of room was told last.
+    powers: Powers,
+}
+
+/// Where a new segment stands among the others.
+pub(crate) struct Place {
+    pub index: u32,
+    /// Nothing is placed in it before this time.
+    pub quiet_until: MonotonicTime,
+    pub room: Arc<RoomIndex>,
 }
 
 /// How an extent leaves its object.
@@ -71,27 +87,26 @@ pub(crate) struct Hold {
 }
 
 impl MountedSegment {
-    pub(crate) fn new(
-        info: Segment,
-        owner: ClientId,
-        index: u32,
-        quiet_until: MonotonicTime,
-        settings: &CatalogSettings,
-    ) -> Self {
+    pub(crate) fn new(info: Segment, owner: ClientId, place: Place, settings: &CatalogSettings) -> Self {
+        let Place { index, quiet_until, room } = place;
         let allocator = AdaptiveAllocator::new(ByteLen(info.size), settings.alignment, settings.cutting);
-        MountedSegment {
+        let segment = MountedSegment {
             owner,
             index,
             reach: AtomicU8::new(Reach::Online as u8),
             status: AtomicI32::new(SegmentStatus::OK.0),
             quiet_until,
             used: AtomicU64::new(0),
-            largest_free: AtomicU64::new(allocator.largest_free_bound().0),
+            largest_free: AtomicU64::new(0),
             withheld: AtomicU64::new(0),
             next_due: AtomicU64::new(u64::MAX),
-            space: Mutex::new(Space { allocator, deferred: Deferred::default() }),
+            disk_free: AtomicU64::new(1.0f64.to_bits()),
+            room,
+            space: Mutex::new(Space { allocator, deferred: Deferred::default(), powers: Powers::default() }),
             info,
-        }
+        };
+        segment.publish(&mut segment.space.lock());
+        segment
     }
 
     /// What its client told.
@@ -156,6 +171,15 @@ impl MountedSegment {
         self.index
     }
 
+    /// Share of its owner's local disk that is free, 1 as long as nobody told.
+    pub(crate) fn disk_free_share(&self) -> f64 {
+        f64::from_bits(self.disk_free.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_disk_free_share(&self, share: f64) {
+        self.disk_free.store(share.to_bits(), Ordering::Relaxed);
+    }
+
     pub(crate) fn free_share(&self) -> f64 {
         1.0 - self.used().0 as f64 / self.info.size.max(1) as f64
     }
@@ -172,7 +196,7 @@ impl MountedSegment {
         }
         let mut space = self.space.lock();
         let extent = if self.takes_objects() { space.allocator.allocate(size, owner) } else { None };
-        self.publish(&space);
+        self.publish(&mut space);
         extent
     }
 
@@ -181,13 +205,13 @@ impl MountedSegment {
         let mut space = self.space.lock();
         let Some(hold) = hold else {
             let freed = space.allocator.free(node).unwrap_or_default();
-            self.publish(&space);
+            self.publish(&mut space);
             return freed;
         };
         if let Ok(extent) = space.allocator.set_owner(node, WITHHELD) {
             let Hold { generation, until, for_writer } = hold;
             space.deferred.insert(Withheld { extent, generation, until, for_writer });
-            self.publish(&space);
+            self.publish(&mut space);
         }
         ByteLen(0)
     }
@@ -203,7 +227,7 @@ impl MountedSegment {
         while released < limit && deferred.release_due(allocator, now).is_some() {
             released += 1;
         }
-        self.publish(&space);
+        self.publish(&mut space);
         released
     }
 
@@ -212,7 +236,7 @@ impl MountedSegment {
         let mut space = self.space.lock();
         let Space { allocator, deferred, .. } = &mut *space;
         let freed = deferred.confirm(allocator, offset, generation).is_some();
-        self.publish(&space);
+        self.publish(&mut space);
         freed
     }
 
@@ -230,10 +254,14 @@ impl MountedSegment {
 
     /// Follows what is heard of its client; a segment that is gone stays so. Answers whether that changed anything.
     pub(crate) fn set_reach(&self, reach: Reach) -> bool {
-        let _space = self.space.lock();
+        let mut space = self.space.lock();
         let before = self.reach();
         if before == Reach::Gone || before == reach {
             return false;
+        }
+        if reach == Reach::Gone {
+            self.room.note(self.index, space.powers, Powers::default());
+            space.powers = Powers::default();
         }
         self.reach.store(reach as u8, Ordering::Release);
         true
@@ -248,9 +276,14 @@ impl MountedSegment {
         })
     }
 
-    fn publish(&self, space: &Space) {
+    fn publish(&self, space: &mut Space) {
+        let largest = space.allocator.largest_free_bound().0;
         self.used.store(space.allocator.used().0, Ordering::Relaxed);
-        self.largest_free.store(space.allocator.largest_free_bound().0, Ordering::Relaxed);
+        self.largest_free.store(largest, Ordering::Relaxed);
+        if self.is_live() {
+            self.room.note(self.index, space.powers, Powers::of(largest));
+            space.powers = Powers::of(largest);
+        }
         self.withheld.store(space.deferred.bytes().0, Ordering::Relaxed);
         let due = space.deferred.next_due().map_or(u64::MAX, |due| due.0);
         self.next_due.store(due, Ordering::Relaxed);

@@ -12,6 +12,7 @@ use arc_swap::{ArcSwap, Guard};
 use yb_types::{ByteLen, MonotonicTime, Segment, SegmentId};
 
 use crate::placement::PlacementView;
+use crate::room::RoomIndex;
 use crate::segment::{MountedSegment, Reach};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard};
@@ -108,6 +109,7 @@ pub(crate) struct Segments {
     current: ArcSwap<SegmentTable>,
     registry: Mutex<Registry>,
     capacity: AtomicU64,
+    room: Arc<RoomIndex>,
 }
 
 impl Segments {
@@ -126,6 +128,11 @@ impl Segments {
     /// Bytes of all segments that are mounted.
     pub fn capacity(&self) -> ByteLen {
         ByteLen(self.capacity.load(Ordering::Relaxed))
+    }
+
+    /// Where its segments say whether they have room.
+    pub fn room(&self) -> &Arc<RoomIndex> {
+        &self.room
     }
 
     /// Adds a segment; `build` gets the index it will have.
@@ -166,7 +173,7 @@ impl Segments {
     }
 
     fn replace(&self, by_index: Vec<Option<Arc<MountedSegment>>>) {
-        let view = PlacementView::new(by_index.iter().flatten());
+        let view = PlacementView::new(by_index.iter().flatten(), &self.room);
         let live = by_index.iter().flatten().filter(|segment| segment.is_live());
         self.capacity.store(live.map(|segment| segment.capacity().0).sum(), Ordering::Relaxed);
         self.current.store(Arc::new(SegmentTable { by_index, view }));

@@ -7,11 +7,19 @@ use yb_alloc::{Alignment, Cutting};
 /// Which segments a put tries first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AllocationStrategy {
-    /// A random segment, then its neighbours in order (the peer's `random`).
+    /// Two segments drawn in proportion to their sizes, the emptier one first (ours).
     #[default]
+    Balanced,
+    /// A random segment, then its neighbours in order (the peer's `random`).
     Random,
     /// Of a random sample, the segment with the largest share free (the peer's `free_ratio_first`).
     FreeRatioFirst,
+    /// Of a random sample, the segment whose owner's disk has the largest share free (the peer's `ssd_free_ratio_first`).
+    SsdFreeRatioFirst,
+    /// The writer's host, then the next one in order (the peer's `local_first`).
+    LocalFirst,
+    /// The first preferred segment only, one replica (the peer's `cxl`).
+    Cxl,
 }
 
 /// Settings of a [`Catalog`](crate::Catalog). Names and defaults are the peer's where it has them.
@@ -71,7 +79,7 @@ impl Default for CatalogSettings {
             release_timeout: Duration::from_secs(600),
             client_ttl: Duration::from_secs(10),
             clients_max: 1 << 20,
-            allocation_strategy: AllocationStrategy::Random,
+            allocation_strategy: AllocationStrategy::Balanced,
             alignment: Alignment::CACHE_LINE,
             cutting: Cutting::Adaptive,
             inline_eviction_budget: 4096,

@@ -4,8 +4,6 @@
 
 mod common;
 
-use std::collections::BTreeSet;
-
 use common::*;
 use yb_catalog::*;
 use yb_types::*;
@@ -194,108 +192,6 @@ fn a_new_process_with_the_same_memory_replaces_the_old_one() {
 }
 
 #[test]
-fn replicas_lie_in_segments_of_different_names_and_fewer_is_a_partial_success() {
-    let mut pool = Pool::with(CatalogSettings::default(), &[("a", MIB), ("b", MIB), ("a", MIB)]);
-    pool.config.replica_num = 3;
-    let found = pool.put("key", 100);
-    let names: BTreeSet<&str> = found.replicas.iter().map(|r| r.0.as_str()).collect();
-    assert_eq!((found.replicas.len(), names.len()), (2, 2));
-    assert_eq!(pool.catalog.stats().partial_allocations, 1);
-    pool.config.replica_num = u64::MAX;
-    assert_eq!(pool.put("more", 100).replicas.len(), 2);
-    pool.catalog.assert_consistent();
-    assert_eq!(pool.remove("key", Force::No), Ok(()));
-    pool.catalog.assert_consistent();
-}
-
-#[test]
-fn preferred_segments_are_tried_first_and_in_order() {
-    let mut pool = Pool::with(CatalogSettings::default(), &[("a", MIB), ("b", MIB), ("c", MIB)]);
-    pool.config.preferred_segments = vec!["nowhere".into(), "c".into(), "a".into()];
-    for at in 0..10 {
-        assert_eq!(pool.put(&format!("key-{at}"), 100).replicas[0].0, "c");
-    }
-    pool.config.replica_num = 2;
-    let names = pool.put("two", 100).replicas.into_iter().map(|r| r.0).collect::<Vec<_>>();
-    assert_eq!(names, ["c", "a"]);
-    pool.config.replica_num = 1;
-    pool.config.preferred_segment = "b".into();
-    assert_eq!(pool.put("one", 100).replicas[0].0, "b", "the single form replaces the list");
-    pool.config.preferred_segment = String::new();
-    assert_eq!(pool.put("large", MIB - 2048).replicas[0].0, "c");
-    assert_eq!(pool.put("next", MIB - 2048).replicas[0].0, "a", "full ones are passed over");
-}
-
-#[test]
-fn a_batch_for_one_node_goes_to_one_segment() {
-    let names: Vec<String> = (0..16).map(|at| format!("s{at:02}")).collect();
-    let segments: Vec<(&str, u64)> = names.iter().map(|name| (name.as_str(), MIB)).collect();
-    let mut pool = Pool::with(CatalogSettings::default(), &segments);
-    pool.config.prefer_alloc_in_same_node = true;
-    let keys: Vec<String> = (0..20).map(|at| format!("key-{at}")).collect();
-    let items: Vec<(&str, u64)> = keys.iter().map(|key| (key.as_str(), 100)).collect();
-    let answers = pool.start_many(1, &items);
-    let used: BTreeSet<String> = answers.into_iter().map(|answer| answer.unwrap().replicas[0].0.clone()).collect();
-    assert_eq!(used.len(), 1);
-
-    let on_host = Segment { host_id: "host-9".into(), ..segment(40, "near", MIB) };
-    pool.mount(on_host, 140).unwrap();
-    pool.config.host_id = "host-9".into();
-    assert_eq!(pool.start(1, "local", 100).unwrap().replicas[0].0, "near");
-}
-
-#[test]
-fn random_placement_reaches_every_segment() {
-    let names: Vec<String> = (0..8).map(|at| format!("s{at}")).collect();
-    let segments: Vec<(&str, u64)> = names.iter().map(|name| (name.as_str(), MIB)).collect();
-    let mut pool = Pool::with(CatalogSettings::default(), &segments);
-    let used: BTreeSet<String> = (0..200).map(|at| pool.put(&format!("key-{at}"), 100).replicas[0].0.clone()).collect();
-    assert_eq!(used.len(), 8);
-}
-
-#[test]
-fn a_put_finds_the_only_segment_with_room_among_many() {
-    let names: Vec<String> = (0..300).map(|at| format!("s{at}")).collect();
-    let segments: Vec<(&str, u64)> = names.iter().map(|name| (name.as_str(), 4096)).collect();
-    let mut pool = Pool::with(CatalogSettings::default(), &segments);
-    for at in 0..300 {
-        pool.start(1, &format!("key-{at}"), 4096).unwrap();
-    }
-    assert_eq!(pool.used(), 300 * 4096);
-}
-
-#[test]
-fn free_ratio_first_evens_out() {
-    let settings =
-        CatalogSettings { allocation_strategy: AllocationStrategy::FreeRatioFirst, ..CatalogSettings::default() };
-    let mut pool = Pool::with(settings, &[("small", MIB), ("large", 3 * MIB), ("full", MIB)]);
-    pool.config.preferred_segment = "full".into();
-    pool.put("filler", MIB / 2);
-    pool.config.preferred_segment = String::new();
-    for at in 0..400 {
-        pool.put(&format!("key-{at}"), 4096);
-    }
-    let used: Vec<f64> = pool.catalog.segments().iter().map(|s| s.used().0 as f64 / s.capacity().0 as f64).collect();
-    assert!((used[0] - used[1]).abs() < 0.02, "{used:?}");
-    assert_eq!(used[2], 0.5, "the fuller one is left alone");
-}
-
-/// Always the last group that takes it.
-struct LastFirst;
-
-impl PlacementPolicy for LastFirst {
-    fn place(
-        &self,
-        view: &PlacementView,
-        wanted: usize,
-        _random: &mut dyn Random,
-        attempt: &mut dyn FnMut(usize) -> bool,
-    ) {
-        (0..view.groups().len()).rev().filter(|&at| attempt(at)).take(wanted).for_each(drop);
-    }
-}
-
-#[test]
 fn a_draining_segment_is_read_on_takes_nothing_and_ends_drained_or_ok() {
     let mut pool = Pool::with(CatalogSettings::default(), &[("a", MIB), ("b", MIB), ("a", MIB)]);
     let id = SegmentId(Uuid { first: 1, second: 2 });
@@ -351,19 +247,6 @@ fn who_leaves_gracefully_takes_nothing_more_and_a_drain_gives_way_to_it() {
     pool.config.preferred_segments = vec!["a".into()];
     assert_eq!(pool.put("new", 100).replicas[0].0, "b");
     assert!(pool.get("kept").is_ok());
-}
-
-#[test]
-fn another_placement_can_be_put_in() {
-    let mut pool = Pool::new(CatalogSettings::default());
-    pool.catalog = Catalog::with_placement(CatalogSettings::default(), Box::new(LastFirst)).unwrap();
-    for (number, name) in [(1, "a"), (2, "b"), (3, "c")] {
-        pool.mount(segment(number, name, MIB), number).unwrap();
-    }
-    assert_eq!(pool.put("key", 100).replicas[0].0, "c");
-    pool.config.replica_num = 2;
-    let names = pool.put("two", 100).replicas.into_iter().map(|r| r.0).collect::<Vec<_>>();
-    assert_eq!(names, ["c", "b"]);
 }
 
 #[test]

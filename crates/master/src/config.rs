@@ -264,7 +264,7 @@ fn catalog(values: &Values) -> Result<CatalogSettings, SettingsError> {
         discard_timeout: seconds(values, "put_start_discard_timeout_sec"),
         release_timeout: seconds(values, "put_start_release_timeout_sec"),
         client_ttl: seconds(values, "client_ttl"),
-        allocation_strategy: strategy(values.text("allocation_strategy"))?,
+        allocation_strategy: strategy(values.text("allocation_strategy")),
         alignment: alignment(values)?,
         cutting: if values.flag("memory_page_runs") { Cutting::Adaptive } else { Cutting::Offset },
         multi_tenant: values.flag("enable_multi_tenants"),
@@ -305,16 +305,14 @@ fn jobs(values: &Values) -> JobSettings {
     JobSettings { tasks, heat }
 }
 
-fn strategy(name: &str) -> Result<AllocationStrategy, SettingsError> {
+fn strategy(name: &str) -> AllocationStrategy {
     match name {
-        "random" => Ok(AllocationStrategy::Random),
-        "free_ratio_first" => Ok(AllocationStrategy::FreeRatioFirst),
-        other => Err(SettingsError::NotBuilt {
-            name: "allocation_strategy",
-            text: other.to_owned(),
-            feature: "this placement (built: random, free_ratio_first)",
-            default: "random",
-        }),
+        "random" => AllocationStrategy::Random,
+        "free_ratio_first" => AllocationStrategy::FreeRatioFirst,
+        "ssd_free_ratio_first" => AllocationStrategy::SsdFreeRatioFirst,
+        "local_first" => AllocationStrategy::LocalFirst,
+        "cxl" => AllocationStrategy::Cxl,
+        _ => AllocationStrategy::Balanced,
     }
 }
 

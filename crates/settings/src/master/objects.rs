@@ -70,13 +70,8 @@ pub(super) const OBJECTS: &[Setting] = &[
     Setting::ours("memory_alignment", Kind::U64, "64", "Objects start at a multiple of this power of two; up to 64, small ones that this would waste more than 1/64 of are aligned less.")
         .unit(Unit::Bytes)
         .range(1, 1 << 30),
-    Setting::peer("allocation_strategy", Kind::Text, "random", "How segments are chosen.").one_of(&[
-        "random",
-        "free_ratio_first",
-        "cxl",
-        "ssd_free_ratio_first",
-        "local_first",
-    ]),
+    Setting::peer("allocation_strategy", Kind::Text, "balanced", "How segments are chosen. `balanced` (ours): two drawn in proportion to their sizes, the emptier one (the peer's default is `random`). `cxl`: the first preferred segment only.")
+        .one_of(&["balanced", "random", "free_ratio_first", "cxl", "ssd_free_ratio_first", "local_first"]),
     Setting::peer("enable_cxl", Kind::Bool, "false", "CXL memory pool.").not_built("CXL memory"),
     Setting::peer("cxl_path", Kind::Text, "/dev/dax0.0", "DAX device of the CXL pool.")
         .unit(Unit::Path)

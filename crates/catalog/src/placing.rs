@@ -1,0 +1,146 @@
+//! Taking space for the replicas of one object: what the caller named first, then what the policy proposes.
+
+use smallvec::SmallVec;
+use yb_types::{ByteLen, MonotonicTime, ReplicateConfig};
+
+use crate::catalog::Catalog;
+use crate::effects::PutRefusal;
+use crate::entry::Replica;
+use crate::placement::{PlacementPolicy, PlacementRequest, PlacementView, Random};
+use crate::segments::SegmentTable;
+use crate::settings::AllocationStrategy;
+use crate::strategies::LocalFirst;
+
+/// Replicas with their space, still without ids.
+pub(crate) type Placed = SmallVec<[Replica; 4]>;
+
+/// Space for one object.
+#[derive(Clone, Copy)]
+pub(crate) struct SpaceWanted<'a> {
+    pub replicas: usize,
+    pub size: ByteLen,
+    /// The owner's word of the extents.
+    pub owner: u64,
+    /// Hash of the key.
+    pub hash: u64,
+    pub config: &'a ReplicateConfig,
+    /// Where the batch's first object went, when all are to go to one place.
+    pub same_segment: Option<u32>,
+    pub now: MonotonicTime,
+}
+
+impl Catalog {
+    /// Takes space for as many of the replicas as there is room for, at least one.
+    pub(crate) fn take_space(&self, wanted: &SpaceWanted<'_>, random: &mut dyn Random) -> Result<Placed, PutRefusal> {
+        let table = self.segments.load();
+        let view = &table.view;
+        let mut attempts = Attempts { table: &table, wanted, apart: false, placed: SmallVec::new() };
+        if self.settings.allocation_strategy == AllocationStrategy::Cxl {
+            attempts.try_first_preferred()?;
+        } else {
+            attempts.try_preferred();
+            if wanted.config.prefer_alloc_in_same_node && wanted.replicas == 1 {
+                attempts.follow(&LocalFirst, random);
+            }
+            // Replicas on different hosts survive each other's; replicas on one host are better than none.
+            attempts.apart = wanted.replicas > 1;
+            attempts.follow(&*self.placement, random);
+            if attempts.apart {
+                attempts.apart = false;
+                attempts.follow(&*self.placement, random);
+            }
+        }
+        if attempts.placed.is_empty() { Err(why_nowhere(view, wanted.size)) } else { Ok(attempts.placed) }
+    }
+}
+
+fn why_nowhere(view: &PlacementView, size: ByteLen) -> PutRefusal {
+    if view.groups().is_empty() {
+        PutRefusal::NoSegment
+    } else if size > view.largest() {
+        PutRefusal::LargerThanAnySegment
+    } else {
+        PutRefusal::NoSpace
+    }
+}
+
+/// The tries to place one object.
+struct Attempts<'a> {
+    table: &'a SegmentTable,
+    wanted: &'a SpaceWanted<'a>,
+    /// No two replicas on one host.
+    apart: bool,
+    placed: Placed,
+}
+
+impl Attempts<'_> {
+    fn missing(&self) -> usize {
+        self.wanted.replicas - self.placed.len()
+    }
+
+    fn follow(&mut self, policy: &dyn PlacementPolicy, random: &mut dyn Random) {
+        let SpaceWanted { replicas, size, hash, config, .. } = *self.wanted;
+        let missing = self.missing();
+        if missing > 0 {
+            let request = PlacementRequest { missing, replicas, size, writer_host: &config.host_id, key_hash: hash };
+            let table = self.table;
+            policy.place(&table.view, &request, random, &mut |at| self.try_group(at));
+        }
+    }
+
+    /// What the caller named: the place of the batch's first key, then preferred segments in order.
+    fn try_preferred(&mut self) {
+        let view = &self.table.view;
+        let same = self.wanted.same_segment.and_then(|index| self.table.live(index));
+        if let Some(at) = same.and_then(|segment| view.by_name(&segment.info().name)) {
+            self.try_group(at);
+        }
+        for at in named(self.wanted.config).filter_map(|name| view.by_name(name)) {
+            if self.missing() == 0 {
+                return;
+            }
+            self.try_group(at);
+        }
+    }
+
+    /// One replica in the first preferred segment, or none.
+    fn try_first_preferred(&mut self) -> Result<(), PutRefusal> {
+        let name = named(self.wanted.config).next().ok_or(PutRefusal::PreferredNeeded)?;
+        if let Some(at) = self.table.view.by_name(name) {
+            self.try_group(at);
+        }
+        Ok(())
+    }
+
+    /// Takes a replica's space in a group that holds none of this object yet.
+    fn try_group(&mut self, at: usize) -> bool {
+        let Some(group) = self.table.view.groups().get(at) else { return false };
+        let holds = |replica: &Replica| group.members.iter().any(|segment| segment.index() == replica.segment);
+        if self.placed.iter().any(holds) || (self.apart && self.is_on_host(group.host())) {
+            return false;
+        }
+        let SpaceWanted { size, owner, now, .. } = *self.wanted;
+        for segment in &group.members {
+            if let Some(extent) = segment.allocate(size, owner, now) {
+                self.placed.push(Replica::new(0, segment.index(), extent));
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Whether a replica lies on that host; nobody knows of an unknown one.
+    fn is_on_host(&self, host: &str) -> bool {
+        let view = &self.table.view;
+        let group_of = |replica: &Replica| view.by_name(&self.table.get(replica.segment)?.info().name);
+        let is_there = |replica: &Replica| group_of(replica).is_some_and(|at| view.groups()[at].host() == host);
+        !host.is_empty() && self.placed.iter().any(is_there)
+    }
+}
+
+/// The preferred segments. The single form replaces the list.
+fn named(config: &ReplicateConfig) -> impl Iterator<Item = &str> {
+    let single = Some(config.preferred_segment.as_str()).filter(|name| !name.is_empty());
+    let list = config.preferred_segments.iter().map(String::as_str).filter(move |_| single.is_none());
+    single.into_iter().chain(list)
+}

@@ -11,6 +11,7 @@ use crate::copies::{Copies, Copying};
 use crate::departed::{Absence, Departed};
 use crate::effects::{Effects, Quiesce};
 use crate::entry::{Entry, Replica, flag};
+use crate::evict::{Evictor, place_of};
 use crate::groups::Groups;
 use crate::key::{KeyHash, KeyHasher, SHARDS, Tenant};
 use crate::live::Live;
@@ -18,7 +19,7 @@ use crate::placement::PlacementPolicy;
 use crate::segment::Hold;
 use crate::segments::{SegmentTable, Segments};
 use crate::settings::{BadSettings, CatalogSettings};
-use crate::shard::{NO_FRONT, Shard, ShardState};
+use crate::shard::{Shard, ShardState};
 use crate::stats::{Counters, Stats};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64};
@@ -28,13 +29,12 @@ use crate::upkeep::Chores;
 /// All that the master knows. Shared by every worker; each call locks what it touches.
 ///
 /// Order of locks: clients, segment registry, one shard, table of groups, one segment's space. Never two shards.
+/// The eviction policies are locked before shards, their lanes after them.
 pub struct Catalog {
     pub(crate) settings: Live<CatalogSettings>,
     pub(crate) hasher: KeyHasher,
     pub(crate) shards: Box<[Shard]>,
-    /// The order of each shard's oldest candidate for eviction, side by side, so that finding the oldest of all reads
-    /// 8 KiB and no shard.
-    pub(crate) fronts: Box<[AtomicU64]>,
+    pub(crate) evictor: Evictor,
     pub(crate) groups: Groups,
     pub(crate) segments: Segments,
     pub(crate) clients: Mutex<Clients>,
@@ -57,6 +57,8 @@ pub struct Catalog {
 pub(crate) enum Leave {
     /// It was readable: free when its lease has ended.
     Readable,
+    /// It was readable, and its eviction policy named it.
+    Evicted,
     /// It was being written: free at this time, or when its writer is known to be done.
     Unfinished {
         /// When nobody can write any more.
@@ -64,6 +66,13 @@ pub(crate) enum Leave {
         /// The writer itself gave it up.
         revoked: bool,
     },
+}
+
+impl Leave {
+    /// Whether the eviction policy has to be told.
+    fn is_told(self) -> bool {
+        matches!(self, Leave::Readable)
+    }
 }
 
 impl Catalog {
@@ -88,7 +97,7 @@ impl Catalog {
         Ok(Catalog {
             hasher: KeyHasher::new(settings.hash_seed),
             shards: (0..SHARDS).map(|shard| Shard::new(order(shard), Arc::clone(&waits))).collect(),
-            fronts: (0..SHARDS).map(|_| AtomicU64::new(NO_FRONT)).collect(),
+            evictor: Evictor::new(settings.eviction_policy),
             groups: Groups::new(settings.hash_seed),
             segments: Segments::default(),
             clients: Mutex::new(Clients::default()),
@@ -217,11 +226,13 @@ impl Catalog {
     ) -> ByteLen {
         let entry = &state.slab[slot];
         let hash = self.hash(entry.tenant, entry.key.as_slice());
+        if leave.is_told() && entry.is_finished() && !entry.has(flag::HARD_PIN) {
+            self.evictor.removed(entry.tenant, place_of(hash.shard, slot, entry));
+        }
         let entry = state.erase(slot, hash.word);
         if let Some(membership) = entry.membership() {
             self.groups.leave(membership, hash.member(slot));
         }
-        state.publish_front(&self.fronts[hash.shard]);
         self.tenants.close_object(entry.tenant, entry.memory_bytes());
         if let Some(Copying::Running(running)) = entry.extras().and_then(|extras| extras.copy.as_deref()) {
             self.copy_lost(running, hash, now);
@@ -265,8 +276,8 @@ impl Catalog {
         // The target of a copy has a writer of its own.
         let copier = entry.copier_of(replica);
         let (until, for_writer, revoked) = match (leave, copier) {
-            (Leave::Readable, Some(copier)) => (copier.until, true, false),
-            (Leave::Readable, None) => (entry.lease_end(), false, false),
+            (Leave::Readable | Leave::Evicted, Some(copier)) => (copier.until, true, false),
+            (Leave::Readable | Leave::Evicted, None) => (entry.lease_end(), false, false),
             (Leave::Unfinished { until, revoked }, _) => (until, true, revoked),
         };
         if for_writer {

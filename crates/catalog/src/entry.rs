@@ -9,7 +9,7 @@ use crate::copies::Running;
 use crate::extras::{Extras, SoftPin};
 use crate::groups::{LeaseGrant, Leaving, Membership};
 use crate::key::{KeyBytes, Tenant};
-use crate::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// "No entry" in links.
 pub(crate) const NIL: u32 = u32::MAX;
@@ -106,47 +106,42 @@ impl Replicas {
 pub(crate) mod flag {
     /// `PutEnd` came: readable as far as its replicas are.
     pub const FINISHED: u8 = 1;
-    /// Never evicted; in no eviction queue.
+    /// Never evicted; not told to the eviction policy.
     pub const HARD_PIN: u8 = 2;
     /// Its extras have a soft pin.
     pub const SOFT_PIN: u8 = 4;
     /// `checksum` is set.
     pub const CHECKSUM: u8 = 8;
-    /// Read since the eviction last looked at it. The only one that is set under a shared lock.
-    pub const VISITED: u8 = 16;
     /// Its extras have a group.
     pub const GROUPED: u8 = 32;
     /// An unfinished write beside the readable object of its key: not in the table.
     pub const SUCCESSOR: u8 = 64;
 }
 
-/// An object: 144 bytes, with a key of usual length. What a lookup needs comes first, to meet few cache lines.
+/// An object: 136 bytes, with a key of usual length. What a lookup needs comes first, to meet few cache lines.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Entry {
     /// Empty for a vacant slot.
     pub key: KeyBytes,
     pub tenant: Tenant,
-    flags: AtomicU8,
+    flags: u8,
     pub data_type: u8,
-    /// When the entry joined its queue, in ticks of [`tick`].
-    pub queued: u32,
     pub replicas: Replicas,
     /// Finished: the read lease of this generation ends here, in nanoseconds. Unfinished: the put began here, as
     /// nothing can be leased before it is readable.
     lease: AtomicU64,
     pub size: u64,
     generation: u64,
-    pub checksum: u64,
-    /// Neighbours in the one list that the entry is in: unfinished puts, or the eviction queue.
-    pub prev: u32,
-    pub next: u32,
+    /// Finished: the checksum. Unfinished: the neighbours among the unfinished puts, which have no checksum yet. Vacant:
+    /// the next vacant slot.
+    word: u64,
     pub creator: ClientId,
     /// What few objects have.
     extras: Option<Box<Extras>>,
 }
 
-/// Coarse time for queue order: 2^26 ns (67 ms) a tick, 9 years in a word.
+/// Coarse time for the order of uses: 2^26 ns (67 ms) a tick, 9 years in a word.
 pub(crate) fn tick(now: MonotonicTime) -> u32 {
     (now.0 >> 26) as u32
 }
@@ -158,15 +153,12 @@ impl Entry {
             key: KeyBytes::NONE,
             creator: ClientId::default(),
             size: 0,
-            checksum: 0,
+            word: link_word(NIL, next),
             generation: 0,
             lease: AtomicU64::new(0),
             replicas: Replicas::Other(Box::default()),
-            prev: NIL,
-            next,
-            queued: 0,
             tenant: Tenant::DEFAULT,
-            flags: AtomicU8::new(0),
+            flags: 0,
             data_type: 0,
             extras: None,
         }
@@ -188,22 +180,21 @@ impl Entry {
 
     /// Reads a bit of every cache line that a lookup needs.
     pub fn touch(&self) -> u64 {
-        u64::from(self.key.is_heap()) ^ u64::from(self.data_type) ^ self.lease.load(Ordering::Relaxed) ^ self.checksum
+        u64::from(self.key.is_heap()) ^ u64::from(self.data_type) ^ self.lease.load(Ordering::Relaxed) ^ self.word
     }
 
     pub fn has(&self, flag: u8) -> bool {
-        self.flags.load(Ordering::Relaxed) & flag != 0
+        self.flags & flag != 0
     }
 
     /// Sets or clears one fact.
     pub fn set(&mut self, flag: u8, value: bool) {
-        let flags = self.flags.get_mut();
-        *flags = if value { *flags | flag } else { *flags & !flag };
+        self.flags = if value { self.flags | flag } else { self.flags & !flag };
     }
 
     /// Forgets every fact, and everything rare.
     pub fn clear_facts(&mut self) {
-        *self.flags.get_mut() = 0;
+        self.flags = 0;
         self.extras = None;
     }
 
@@ -282,7 +273,7 @@ impl Entry {
     pub fn finish(&mut self, now: MonotonicTime, checksum: Option<u64>) {
         *self.lease.get_mut() = now.0;
         self.set(flag::FINISHED, true);
-        self.checksum = checksum.unwrap_or(0);
+        self.word = checksum.unwrap_or(0);
         self.set(flag::CHECKSUM, checksum.is_some());
     }
 
@@ -312,17 +303,28 @@ impl Entry {
         if self.lease.load(Ordering::Relaxed) < until.0 {
             self.lease.fetch_max(until.0, Ordering::Relaxed);
         }
-        if !self.has(flag::VISITED) {
-            self.flags.fetch_or(flag::VISITED, Ordering::Relaxed);
-        }
     }
 
-    /// Whether it was read since the last call.
-    pub fn take_visited(&mut self) -> bool {
-        let visited = self.has(flag::VISITED);
-        self.set(flag::VISITED, false);
-        visited
+    /// CRC-64 that the writer gave, if any.
+    pub fn checksum(&self) -> Option<u64> {
+        (self.is_finished() && self.has(flag::CHECKSUM)).then_some(self.word)
     }
+
+    /// Neighbours before and after in the one list that the entry is in; only of what is not finished.
+    pub fn links(&self) -> (u32, u32) {
+        debug_assert!(!self.is_finished());
+        ((self.word >> 32) as u32, self.word as u32)
+    }
+
+    /// Sets the neighbours.
+    pub fn set_links(&mut self, prev: u32, next: u32) {
+        debug_assert!(!self.is_finished());
+        self.word = link_word(prev, next);
+    }
+}
+
+fn link_word(prev: u32, next: u32) -> u64 {
+    u64::from(prev) << 32 | u64::from(next)
 }
 
 #[cfg(test)]
@@ -333,6 +335,6 @@ mod tests {
     fn an_entry_stays_small() {
         assert_eq!(size_of::<Replica>(), 24);
         assert_eq!(size_of::<Replicas>(), 24);
-        assert_eq!(size_of::<Entry>(), 144);
+        assert_eq!(size_of::<Entry>(), 136);
     }
 }

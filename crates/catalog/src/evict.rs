@@ -1,99 +1,285 @@
-//! In which order objects are given up.
+//! Which objects are given up: the policies, and how they are told what happens.
 //!
-//! A shard's readable, not hard-pinned objects stand in a queue. Eviction looks at the front only, so its price is the
-//! same for every victim, whatever the number of objects.
+//! **Problem.** A policy sees chains across all shards, so it stands outside them, behind a lock of its own. Requests must not
+//! wait for that lock.
+//!
+//! **Shape.** Calls append what happened to one of a few bounded [`Lane`]s: one short lock a batch. The janitor drains the lanes
+//! into the policies, and so does whoever needs a victim, so that a victim is chosen with everything known.
+//!
+//! **Invariants**
+//! - every readable object without a hard pin is known to its tenant's policy, or is on its way there in a lane;
+//! - what a policy knows and is gone is told, or found out when its turn comes ([`Verdict::Gone`](yb_evict::Verdict));
+//! - lookups may be dropped when a lane is full, and are counted; inserts and removals never are;
+//! - order of locks: policies, one shard, one lane. A lane's lock is held to append or to swap, never longer.
 
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicUsize;
+
+use smallvec::SmallVec;
+use yb_evict::{Key, Newcomer, Policy, PolicyKind, Seen, Slot};
 use yb_types::MonotonicTime;
 
-use crate::entry::{Entry, tick};
-use crate::list::List;
-use crate::slab::Slab;
+use crate::catalog::{Caller, Catalog};
+use crate::entry::{Entry, flag};
+use crate::key::{KeyHash, SHARDS, Tenant};
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Mutex, MutexGuard};
 
-/// What eviction may do with the object at the front.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// Nothing protects it.
-    Evictable,
-    /// A lease or a pin does.
-    Protected,
+/// Lanes. Threads take them in turn, so that workers seldom meet, and what one thread did stays in its order.
+const LANES: usize = 16;
+/// Keys of one kind in a lane at which it is full. All lanes together hold 4 MiB at most, as long as somebody drains them.
+const LANE_KEYS: u64 = 8192;
+/// Slots of a shard: their numbers and the shard's make one number of 32 bits.
+pub(crate) const SLOTS_PER_SHARD: u32 = (1 << 22) - 1;
+
+/// The place of an object, for its policy.
+pub(crate) fn place_of(shard: usize, slot: u32, entry: &Entry) -> Slot {
+    Slot::new(slot * SHARDS as u32 + shard as u32, entry.generation().0.get() as u32)
 }
 
-/// The order of the victims of one shard. Links live in the entries.
-pub(crate) trait EvictionPolicy {
-    /// An object became readable.
-    fn insert(&mut self, slab: &mut Slab, slot: u32, now: MonotonicTime);
-    /// An object goes for another reason.
-    fn remove(&mut self, slab: &mut Slab, slot: u32);
-    /// The next victim, still in the queue, after looking at no more than `budget` objects, which is used up by as many
-    /// as were looked at. Stops when the front comes after `until` in the order of [`front_order`](Self::front_order).
-    fn victim(
-        &mut self,
-        slab: &mut Slab,
-        now: MonotonicTime,
-        until: u64,
-        budget: &mut u32,
-        judge: impl FnMut(u32, &Entry) -> Verdict,
-    ) -> Option<u32>;
-    /// What orders the front of this queue among those of other shards, smaller first; `None` when it is empty.
-    fn front_order(&self, slab: &Slab) -> Option<u64>;
-    /// Objects in the queue.
-    fn len(&self) -> u32;
+/// The shard and the slot of a place.
+pub(crate) fn shard_and_slot(place: Slot) -> (usize, u32) {
+    (place.number as usize % SHARDS, place.number / SHARDS as u32)
 }
 
-/// First in, first out, with a second chance for what was read since it was last looked at (CLOCK).
-pub(crate) struct SecondChance {
-    queue: List,
+thread_local! {
+    static LANE: usize = {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % LANES
+    };
 }
 
-impl SecondChance {
-    pub const fn new() -> Self {
-        SecondChance { queue: List::new() }
+/// One call, with the number of keys that it has in the list of its kind.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    LookedUp { count: usize, now: MonotonicTime },
+    Inserted { count: usize, group: Option<u64>, now: MonotonicTime },
+    Removed,
+}
+
+#[derive(Debug, Default)]
+struct Events {
+    calls: Vec<(Tenant, Event)>,
+    seen: Vec<Seen>,
+    newcomers: Vec<Newcomer>,
+    removed: Vec<Slot>,
+}
+
+impl Events {
+    /// Inserts and removals.
+    fn waiting(&self) -> u64 {
+        (self.newcomers.len() + self.removed.len()) as u64
     }
 
-    /// Puts the front at the back, and by the next tick, so that it also comes after what joined other queues just now.
-    fn rotate(&mut self, slab: &mut Slab, slot: u32, now: MonotonicTime) {
-        self.queue.remove(slab, slot);
-        slab[slot].queued = tick(now).saturating_add(1);
-        self.queue.push_back(slab, slot);
+    fn clear(&mut self) {
+        self.calls.clear();
+        self.seen.clear();
+        self.newcomers.clear();
+        self.removed.clear();
     }
 }
 
-impl EvictionPolicy for SecondChance {
-    fn insert(&mut self, slab: &mut Slab, slot: u32, now: MonotonicTime) {
-        slab[slot].queued = tick(now);
-        self.queue.push_back(slab, slot);
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Lane {
+    /// Inserts and removals that wait.
+    waiting: AtomicU64,
+    events: Mutex<Events>,
+}
+
+/// The policies, one for each tenant that has objects.
+pub(crate) struct Policies {
+    kind: PolicyKind,
+    by_tenant: BTreeMap<Tenant, Box<dyn Policy>>,
+    /// What a lane gets in exchange for what it gathered.
+    spare: Events,
+}
+
+impl Policies {
+    pub fn of(&mut self, tenant: Tenant) -> &mut dyn Policy {
+        let kind = self.kind;
+        &mut **self.by_tenant.entry(tenant).or_insert_with(|| kind.build())
     }
 
-    fn remove(&mut self, slab: &mut Slab, slot: u32) {
-        self.queue.remove(slab, slot);
+    /// The tenant with the most objects to give up.
+    pub fn largest(&self) -> Option<Tenant> {
+        let sizes = self.by_tenant.iter().map(|(tenant, policy)| (*tenant, policy.len()));
+        sizes.max_by_key(|(_, len)| *len).filter(|(_, len)| *len > 0).map(|(tenant, _)| tenant)
+    }
+    /// Objects that all of them know.
+    pub fn len(&self) -> usize {
+        self.by_tenant.values().map(|policy| policy.len()).sum()
     }
 
-    fn victim(
-        &mut self,
-        slab: &mut Slab,
-        now: MonotonicTime,
-        until: u64,
-        budget: &mut u32,
-        mut judge: impl FnMut(u32, &Entry) -> Verdict,
-    ) -> Option<u32> {
-        while *budget > 0 && self.front_order(slab)? <= until {
-            *budget -= 1;
-            let slot = self.queue.front()?;
-            let visited = slab[slot].take_visited();
-            if !visited && judge(slot, &slab[slot]) == Verdict::Evictable {
-                return Some(slot);
+    fn tell(&mut self, events: &Events) {
+        let Events { calls, seen, newcomers, removed } = events;
+        let (mut seen, mut newcomers, mut removed) = (&seen[..], &newcomers[..], removed.iter());
+        for (tenant, event) in calls {
+            let policy = self.of(*tenant);
+            match *event {
+                Event::LookedUp { count, now } => {
+                    let (keys, rest) = seen.split_at(count.min(seen.len()));
+                    seen = rest;
+                    policy.looked_up(keys, now);
+                }
+                Event::Inserted { count, group, now } => {
+                    let (keys, rest) = newcomers.split_at(count.min(newcomers.len()));
+                    newcomers = rest;
+                    policy.inserted(keys, group, now);
+                }
+                Event::Removed => {
+                    if let Some(slot) = removed.next() {
+                        policy.removed(*slot);
+                    }
+                }
             }
-            self.rotate(slab, slot, now);
         }
-        None
+    }
+}
+
+/// Policies and the lanes to them.
+pub(crate) struct Evictor {
+    lanes: Box<[Lane]>,
+    policies: Mutex<Policies>,
+}
+
+impl Evictor {
+    pub fn new(kind: PolicyKind) -> Self {
+        Evictor {
+            lanes: (0..LANES).map(|_| Lane::default()).collect(),
+            policies: Mutex::new(Policies { kind, by_tenant: BTreeMap::new(), spare: Events::default() }),
+        }
     }
 
-    fn front_order(&self, slab: &Slab) -> Option<u64> {
-        let entry = &slab[self.queue.front()?];
-        Some(u64::from(entry.queued) << 32 | (entry.generation().0.get() & u64::from(u32::MAX)))
+    /// The lane of this thread.
+    fn lane(&self) -> &Lane {
+        &self.lanes[LANE.with(|lane| *lane)]
     }
 
-    fn len(&self) -> u32 {
-        self.queue.len()
+    /// Keys were looked up. Answers how many are not told since the lane is full.
+    pub fn looked_up(&self, tenant: Tenant, keys: &[Seen], now: MonotonicTime) -> usize {
+        let mut events = self.lane().events.lock();
+        if events.seen.len() as u64 >= LANE_KEYS {
+            return keys.len();
+        }
+        events.seen.extend_from_slice(keys);
+        events.calls.push((tenant, Event::LookedUp { count: keys.len(), now }));
+        0
+    }
+
+    /// Objects became readable. Not to be called under the lock of a shard: a full lane is drained.
+    pub fn inserted(
+        &self,
+        tenant: Tenant,
+        keys: impl ExactSizeIterator<Item = Newcomer>,
+        group: Option<u64>,
+        now: MonotonicTime,
+    ) {
+        let lane = self.lane();
+        let mut events = lane.events.lock();
+        events.calls.push((tenant, Event::Inserted { count: keys.len(), group, now }));
+        events.newcomers.extend(keys);
+        lane.waiting.store(events.waiting(), Ordering::Relaxed);
+        drop(events);
+        self.relieve();
+    }
+
+    /// An object left for another reason than eviction. Fine under the lock of its shard; [`relieve`](Self::relieve) is to
+    /// follow after it.
+    pub fn removed(&self, tenant: Tenant, slot: Slot) {
+        let lane = self.lane();
+        let mut events = lane.events.lock();
+        events.removed.push(slot);
+        events.calls.push((tenant, Event::Removed));
+        lane.waiting.store(events.waiting(), Ordering::Relaxed);
+    }
+
+    /// Drains the lane of this thread if it is full. Not under the lock of a shard.
+    pub fn relieve(&self) {
+        let lane = self.lane();
+        if lane.waiting.load(Ordering::Relaxed) >= LANE_KEYS {
+            Self::drain(lane, &mut self.policies.lock());
+        }
+    }
+
+    /// Drains all lanes, one after the other, and lets others to the policies in between.
+    pub fn settle(&self) {
+        for lane in &self.lanes {
+            if !lane.events.lock().calls.is_empty() {
+                Self::drain(lane, &mut self.policies.lock());
+            }
+        }
+    }
+
+    /// The policies, knowing all that happened before this call.
+    pub fn policies(&self) -> MutexGuard<'_, Policies> {
+        let mut policies = self.policies.lock();
+        self.lanes.iter().for_each(|lane| Self::drain(lane, &mut policies));
+        policies
+    }
+
+    fn drain(lane: &Lane, policies: &mut Policies) {
+        let mut events = std::mem::take(&mut policies.spare);
+        std::mem::swap(&mut *lane.events.lock(), &mut events);
+        lane.waiting.store(0, Ordering::Relaxed);
+        policies.tell(&events);
+        events.clear();
+        policies.spare = events;
+    }
+}
+
+/// Objects that a call made readable, until their policy is told, when no shard is locked.
+pub(crate) struct Newcomers<'a> {
+    evictor: &'a Evictor,
+    caller: Caller,
+    keys: SmallVec<[(Newcomer, Option<u64>); 32]>,
+}
+
+impl<'a> Newcomers<'a> {
+    pub fn new(evictor: &'a Evictor, caller: &Caller) -> Self {
+        Newcomers { evictor, caller: *caller, keys: SmallVec::new() }
+    }
+
+    /// Notes an object that is readable now; fine under the lock of its shard.
+    pub fn add(&mut self, hash: KeyHash, slot: u32, entry: &Entry) {
+        if !entry.has(flag::HARD_PIN) {
+            let newcomer = Newcomer { slot: place_of(hash.shard, slot, entry), key: Key(hash.whole) };
+            self.keys.push((newcomer, entry.membership().map(|own| own.group.number())));
+        }
+    }
+
+    /// Tells the policy, keys of one group as one batch. Not under the lock of a shard.
+    pub fn announce(self) {
+        for run in self.keys.chunk_by(|(_, a), (_, b)| a == b) {
+            let keys = run.iter().map(|(newcomer, _)| *newcomer);
+            self.evictor.inserted(self.caller.tenant, keys, run[0].1, self.caller.now);
+        }
+    }
+}
+
+/// Keys of a lookup, in its order, until their policy is told in the end.
+pub(crate) struct LookedUp {
+    keys: SmallVec<[Seen; 32]>,
+}
+
+impl LookedUp {
+    pub fn new() -> Self {
+        LookedUp { keys: SmallVec::new() }
+    }
+
+    /// Notes what a lookup found: the slot of a readable entry, or nothing.
+    pub fn add(&mut self, hash: KeyHash, found: Option<(u32, &Entry)>) {
+        self.keys.push(match found {
+            Some((slot, entry)) => Seen::Here(place_of(hash.shard, slot, entry)),
+            None => Seen::Missing(Key(hash.whole)),
+        });
+    }
+
+    /// Tells the policy. Not under the lock of a shard.
+    pub fn announce(self, catalog: &Catalog, tenant: Tenant, now: MonotonicTime) {
+        if !self.keys.is_empty() {
+            let untold = catalog.evictor.looked_up(tenant, &self.keys, now);
+            catalog.counters.add(|c| &c.lookups_untold, untold as u64);
+        }
     }
 }

@@ -89,6 +89,13 @@ impl Group {
         &self.id
     }
 
+    /// A number for its name, for eviction policies: FNV-1a.
+    pub fn number(&self) -> u64 {
+        self.id
+            .bytes()
+            .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    }
+
     /// Whether a member is leased, or the group is leaving already.
     pub fn is_held(&self, now: MonotonicTime) -> bool {
         self.read_until.load(Ordering::Acquire) > now.0

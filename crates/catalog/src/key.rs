@@ -60,6 +60,8 @@ impl KeyBytes {
 pub(crate) struct KeyHash {
     pub shard: usize,
     pub word: u32,
+    /// All of it: the name of the key for eviction policies.
+    pub whole: u64,
 }
 
 impl KeyHash {
@@ -82,6 +84,6 @@ impl KeyHasher {
         hasher.write(key);
         hasher.write_u16(tenant.0);
         let hash = hasher.finish();
-        KeyHash { shard: (hash >> 32) as usize % SHARDS, word: hash as u32 }
+        KeyHash { shard: (hash >> 32) as usize % SHARDS, word: hash as u32, whole: hash }
     }
 }

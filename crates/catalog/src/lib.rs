@@ -81,3 +81,4 @@ pub use strategies::{Balanced, FreeRatioFirst, LocalFirst, RandomPlacement, SsdF
 pub use tenants::{ClearCursor, PolicyRefusal, TenantQuota, TenantSums, Tenants, is_valid_tenant_name};
 pub use view::{ObjectView, ReplicaView};
 pub use yb_alloc::{Alignment, Cutting};
+pub use yb_evict::{PolicyKind, UnknownPolicy};

@@ -23,34 +23,37 @@ impl List {
     }
 
     pub fn push_back(&mut self, slab: &mut Slab, slot: u32) {
-        (slab[slot].prev, slab[slot].next) = (self.tail, NIL);
+        slab[slot].set_links(self.tail, NIL);
         if self.tail == NIL {
             self.head = slot;
         } else {
-            slab[self.tail].next = slot;
+            let before = slab[self.tail].links().0;
+            slab[self.tail].set_links(before, slot);
         }
         self.tail = slot;
         self.len += 1;
     }
 
     pub fn remove(&mut self, slab: &mut Slab, slot: u32) {
-        let (prev, next) = (slab[slot].prev, slab[slot].next);
+        let (prev, next) = slab[slot].links();
         if prev == NIL {
             self.head = next;
         } else {
-            slab[prev].next = next;
+            let before = slab[prev].links().0;
+            slab[prev].set_links(before, next);
         }
         if next == NIL {
             self.tail = prev;
         } else {
-            slab[next].prev = prev;
+            let after = slab[next].links().1;
+            slab[next].set_links(prev, after);
         }
-        (slab[slot].prev, slab[slot].next) = (NIL, NIL);
+        slab[slot].set_links(NIL, NIL);
         self.len -= 1;
     }
 
     /// The slots from front to back.
     pub fn iter<'a>(&self, slab: &'a Slab) -> impl Iterator<Item = u32> + 'a {
-        std::iter::successors(self.front(), |&slot| Some(slab[slot].next).filter(|&next| next != NIL))
+        std::iter::successors(self.front(), |&slot| Some(slab[slot].links().1).filter(|&next| next != NIL))
     }
 }

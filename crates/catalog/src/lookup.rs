@@ -9,6 +9,7 @@ use yb_types::{ErrorCode, MonotonicTime};
 
 use crate::catalog::Catalog;
 use crate::entry::Entry;
+use crate::evict::LookedUp;
 use crate::groups::LeaseGrant;
 use crate::key::{KeyHash, Tenant};
 use crate::segments::SegmentTable;
@@ -59,11 +60,14 @@ impl Catalog {
         mut sink: impl FnMut(usize, Result<ObjectView<'_>, ErrorCode>),
     ) {
         let grant = self.lease_from(now);
-        self.look_each(tenant, keys, |at, found| {
-            let read =
-                found.and_then(|(entry, view)| entry.read(grant).then_some(view).ok_or(ErrorCode::OBJECT_NOT_FOUND));
+        let mut seen = LookedUp::new();
+        self.look_each(tenant, keys, |at, hash, found| {
+            seen.add(hash, found.as_ref().ok().map(|found| (found.slot, found.entry)));
+            let read = found
+                .and_then(|found| found.entry.read(grant).then_some(found.view).ok_or(ErrorCode::OBJECT_NOT_FOUND));
             sink(at, read);
         });
+        seen.announce(self, tenant, now);
     }
 
     /// As [`get_replicas`](Self::get_replicas) but without any effect: no lease, no sign of use.
@@ -73,7 +77,7 @@ impl Catalog {
         keys: impl IntoIterator<Item = K>,
         mut sink: impl FnMut(usize, Result<ObjectView<'_>, ErrorCode>),
     ) {
-        self.look_each(tenant, keys, |at, found| sink(at, found.map(|(_, view)| view)));
+        self.look_each(tenant, keys, |at, _, found| sink(at, found.map(|found| found.view)));
     }
 
     /// Says for each key, in order, whether it is readable.
@@ -86,9 +90,15 @@ impl Catalog {
         mut sink: impl FnMut(usize, bool),
     ) {
         let grant = self.lease_from(now);
-        self.look_each(tenant, keys, |at, found| {
-            sink(at, found.is_ok_and(|(entry, _)| probe == Probe::Only || entry.read(grant)));
+        if probe == Probe::Only {
+            return self.look_each(tenant, keys, |at, _, found| sink(at, found.is_ok()));
+        }
+        let mut seen = LookedUp::new();
+        self.look_each(tenant, keys, |at, hash, found| {
+            seen.add(hash, found.as_ref().ok().map(|found| (found.slot, found.entry)));
+            sink(at, found.is_ok_and(|found| found.entry.read(grant)));
         });
+        seen.announce(self, tenant, now);
     }
 
     fn lease_from(&self, now: MonotonicTime) -> LeaseGrant {
@@ -115,7 +125,7 @@ impl Catalog {
         &self,
         tenant: Tenant,
         keys: impl IntoIterator<Item = K>,
-        mut then: impl FnMut(usize, Result<(&Entry, ObjectView<'_>), ErrorCode>),
+        mut then: impl FnMut(usize, KeyHash, Result<Readable<'_>, ErrorCode>),
     ) {
         let mut keys = keys.into_iter();
         let mut at = 0;
@@ -133,8 +143,8 @@ impl Catalog {
             }
             // Loaded under the shards' locks: see the invariants of the segment table.
             let table = self.segments.load();
-            for ((word, state), (_, key)) in states.iter().zip(&group) {
-                then(at, readable(state, &table, tenant, *word, key.as_ref()));
+            for ((_, state), (hash, key)) in states.iter().zip(&group) {
+                then(at, *hash, readable(state, &table, tenant, hash.word, key.as_ref()));
                 at += 1;
             }
         }
@@ -177,16 +187,24 @@ fn warm(states: &[(u32, RwLockReadGuard<'_, ShardState>)]) {
     std::hint::black_box(touched.fold(0, |all, word| all ^ word));
 }
 
+/// What a lookup found.
+struct Readable<'s> {
+    slot: u32,
+    entry: &'s Entry,
+    view: ObjectView<'s>,
+}
+
 fn readable<'s>(
     state: &'s ShardState,
     table: &'s SegmentTable,
     tenant: Tenant,
     word: u32,
     key: &[u8],
-) -> Result<(&'s Entry, ObjectView<'s>), ErrorCode> {
-    let entry = &state.slab[state.find(tenant, word, key).ok_or(ErrorCode::OBJECT_NOT_FOUND)?];
+) -> Result<Readable<'s>, ErrorCode> {
+    let slot = state.find(tenant, word, key).ok_or(ErrorCode::OBJECT_NOT_FOUND)?;
+    let entry = &state.slab[slot];
     match ObjectView::readable(entry, table) {
-        Some(view) => Ok((entry, view)),
+        Some(view) => Ok(Readable { slot, entry, view }),
         None if !entry.is_finished() && ObjectView::whole(entry, table).replicas().next().is_some() => {
             Err(ErrorCode::REPLICA_IS_NOT_READY)
         }

@@ -8,6 +8,7 @@ use yb_types::{ErrorCode, MonotonicTime, ReplicaType};
 use crate::catalog::{Caller, Catalog, Leave};
 use crate::effects::Effects;
 use crate::entry::flag;
+use crate::evict::Newcomers;
 use crate::key::KeyHash;
 use crate::shard::ShardState;
 
@@ -22,17 +23,27 @@ impl Catalog {
         items: impl IntoIterator<Item = (K, Option<u64>)>,
         mut sink: impl FnMut(usize, Result<(), ErrorCode>),
     ) {
+        let mut newcomers = Newcomers::new(&self.evictor, caller);
         for (at, (key, checksum)) in items.into_iter().enumerate() {
-            sink(at, self.end_one(caller, which, key.as_ref(), checksum));
+            let ended = self.end_one(caller, which, (key.as_ref(), checksum), &mut newcomers);
+            sink(at, ended);
         }
+        newcomers.announce();
     }
 
-    fn end_one(&self, caller: &Caller, which: ReplicaType, key: &[u8], checksum: Option<u64>) -> Result<(), ErrorCode> {
+    fn end_one(
+        &self,
+        caller: &Caller,
+        which: ReplicaType,
+        (key, checksum): (&[u8], Option<u64>),
+        newcomers: &mut Newcomers<'_>,
+    ) -> Result<(), ErrorCode> {
         let hash = self.hash(caller.tenant, key);
         let mut state = self.shards[hash.shard].state.write();
         match self.find_own(&mut state, caller, hash, key)? {
             Own::Write(slot) if selects_memory(which) => {
                 self.make_readable(&mut state, slot, hash, caller.now, checksum);
+                newcomers.add(hash, slot, &state.slab[slot]);
                 Ok(())
             }
             Own::Object if !selects_memory(which) => Err(ErrorCode::INVALID_WRITE),
@@ -58,7 +69,6 @@ impl Catalog {
         {
             self.groups.join(membership, hash.member(slot));
         }
-        state.publish_front(&self.fronts[hash.shard]);
     }
 
     /// Gives up puts. Their space stays out of use until the release timeout, or until its node confirms that the writer

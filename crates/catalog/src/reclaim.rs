@@ -1,24 +1,23 @@
-//! Eviction: freeing bytes, oldest first, without ever looking at all objects.
+//! Eviction: freeing bytes, the least worth first, without ever looking at all objects.
 //!
-//! Every shard shows the age of its oldest candidate. The oldest of all goes first, then the next; a victim costs the
-//! same whatever the number of objects. What a lease or a pin protects is passed over and counted against a budget, so
-//! a round that cannot free anything ends soon.
+//! The policy of a tenant names a candidate; it is judged, and taken, under the lock of its shard. What a lease, a pin or a
+//! reference protects is passed over and counted against a budget, so a round that cannot free anything ends soon.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::sync::Arc;
 
+use yb_evict::{Key, Slot, Verdict, Victims};
 use yb_types::{ByteLen, MonotonicTime};
 
 use crate::catalog::{Catalog, Leave};
 use crate::departed::Absence;
 use crate::effects::Effects;
-use crate::entry::Entry;
+use crate::entry::{Entry, flag};
+use crate::evict::{Policies, place_of, shard_and_slot};
 use crate::groups::{Group, Leaving};
 use crate::key::Tenant;
-use crate::shard::{NO_FRONT, ShardState};
-use crate::sync::RwLockWriteGuard;
+use crate::shard::ShardState;
 use crate::sync::atomic::Ordering;
+use crate::sync::{MutexGuard, RwLockWriteGuard, give_turn};
 
 /// What a round of eviction is to free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +26,13 @@ pub struct EvictionGoal {
     pub target: ByteLen,
     /// Bytes to free even if soft-pinned objects have to go, where the settings allow it.
     pub at_least: ByteLen,
+}
+
+impl EvictionGoal {
+    /// Just so many bytes, soft-pinned objects included if need be.
+    pub fn just(bytes: ByteLen) -> Self {
+        EvictionGoal { target: bytes, at_least: bytes }
+    }
 }
 
 /// What a round of eviction came to.
@@ -83,14 +89,22 @@ impl MakeRoom {
 /// How often a put beyond its quota evicts objects of its tenant, as of the peer.
 const TENANT_EVICTIONS_PER_PUT: u32 = 2;
 
-/// How many objects of one shard are looked at under one lock.
-const STEPS_PER_LOCK: u32 = 16;
+/// Victims after which others get a turn at the policies.
+const VICTIMS_PER_TURN: u64 = 32;
+/// The most that a round frees below the watermark, as a share of the capacity: space that is given up before it is
+/// needed is space without hits.
+const STEP: f64 = 0.01;
 
-/// A shard in the order of its oldest candidate, and how many of its objects may still be looked at in this round.
-type Candidate = Reverse<(u64, usize, u32)>;
+/// One pass of a round: what it may take.
+struct Pass {
+    now: MonotonicTime,
+    take_soft_pinned: bool,
+    want: ByteLen,
+}
 
 impl Catalog {
-    /// What eviction has to free now, by the watermark or because a put found no space; `None` when nothing.
+    /// What eviction has to free now, by the watermark or because a put found no space; `None` when nothing. It goes
+    /// below the watermark by `eviction_ratio`, but not by more than a hundredth.
     pub fn eviction_goal(&self) -> Option<EvictionGoal> {
         let capacity = self.segments.capacity().0 as f64;
         if capacity == 0.0 {
@@ -102,7 +116,8 @@ impl Catalog {
         if over <= 0.0 && !starved {
             return None;
         }
-        let target = ratio.max(over + ratio);
+        let step = ratio.min(STEP);
+        let target = step.max(over + step);
         let at_least = (target / 2.0).max(over);
         Some(EvictionGoal { target: share_of(capacity, target), at_least: share_of(capacity, at_least) })
     }
@@ -112,10 +127,14 @@ impl Catalog {
         self.counters.add(|c| &c.evictions_attempted, 1);
         let mut left = budget;
         let mut done = Reclaimed::default();
-        self.evict_pass(goal.target, false, &mut left, now, &mut done);
+        let mut policies = self.evictor.policies();
+        let pass = Pass { now, take_soft_pinned: false, want: goal.target };
+        self.evict_pass(&mut policies, &pass, &mut left, &mut done);
         if done.bytes < goal.at_least && self.settings.evict_soft_pinned && left > 0 {
-            self.evict_pass(goal.at_least, true, &mut left, now, &mut done);
+            let pass = Pass { take_soft_pinned: true, want: goal.at_least, ..pass };
+            self.evict_pass(&mut policies, &pass, &mut left, &mut done);
         }
+        drop(policies);
         done.steps = u64::from(budget - left);
         done.exhausted = done.bytes < goal.target && left > 0;
         if done.keys > 0 {
@@ -141,41 +160,60 @@ impl Catalog {
         if self.tenants.is_multi() && self.make_room_fairly(tenant, size, now) {
             return true;
         }
-        self.evict(&EvictionGoal { target: size, at_least: size }, budget, now).bytes.0 > 0
+        self.evict(&EvictionGoal::just(size), budget, now).bytes.0 > 0
     }
 
-    fn evict_pass(
-        &self,
-        want: ByteLen,
-        take_soft_pinned: bool,
-        left: &mut u32,
-        now: MonotonicTime,
-        done: &mut Reclaimed,
-    ) {
-        let mut oldest = self.candidates();
-        while done.bytes < want && *left > 0 {
-            let Some(Reverse((_, shard, may_look))) = oldest.pop() else { return };
-            let mut state = self.shards[shard].state.write();
-            // Twice around: the first look at an object may only take its second chance away.
-            let may_look = may_look.min(state.queued().saturating_mul(2));
-            let mut budget = may_look.min(STEPS_PER_LOCK).min(*left);
-            let granted = budget;
-            let next_best = oldest.peek().map_or(u64::MAX, |Reverse((front, ..))| *front);
-            let victim = state.victim(now, take_soft_pinned, next_best, &mut budget);
-            state.publish_front(&self.fronts[shard]);
-            if let Some(slot) = victim {
-                let gone = self.evict_victim(state, slot, take_soft_pinned, now);
-                done.bytes.0 += gone.freed.0;
-                done.keys += gone.keys;
+    fn evict_pass(&self, policies: &mut MutexGuard<'_, Policies>, pass: &Pass, left: &mut u32, done: &mut Reclaimed) {
+        // What is protected is looked at once a pass, and is behind all others then.
+        let mut may_look = u32::try_from(policies.len()).unwrap_or(u32::MAX).min(*left);
+        let mut turn = VICTIMS_PER_TURN;
+        while done.bytes < pass.want && may_look > 0 {
+            let Some(tenant) = policies.largest() else { return };
+            let mut gone = Evicted::default();
+            let mut judge = |place: Slot| self.judge(place, pass, &mut gone);
+            let mut victims = Victims::new(may_look, &mut judge);
+            let victim = policies.of(tenant).victim(pass.now, &mut victims);
+            let looked = may_look - victims.budget();
+            may_look -= looked;
+            *left -= looked;
+            if victim.is_none() {
+                return;
             }
-            // An outdated front costs a look too, so that the round ends.
-            let looked = (granted - budget).max(1);
-            *left = left.saturating_sub(looked);
-            let front = self.fronts[shard].load(Ordering::Relaxed);
-            if front != NO_FRONT && may_look > looked {
-                oldest.push(Reverse((front, shard, may_look - looked)));
+            done.keys += gone.keys;
+            done.bytes.0 += gone.freed.0;
+            turn -= 1;
+            if turn == 0 {
+                turn = VICTIMS_PER_TURN;
+                give_turn(policies);
             }
         }
+    }
+
+    /// Takes the object that a policy named, if nothing protects it, and its group with it.
+    fn judge(&self, place: Slot, pass: &Pass, gone: &mut Evicted) -> Verdict {
+        let (shard, slot) = shard_and_slot(place);
+        let mut state = self.shards[shard].state.write();
+        let Some(key) = self.named(&state, place) else { return Verdict::Gone };
+        if !state.is_evictable(slot, pass.take_soft_pinned, pass.now) {
+            return Verdict::Protected;
+        }
+        if state.slab[slot].has(flag::GROUPED) {
+            *gone = self.evict_victim(state, slot, pass.take_soft_pinned, pass.now);
+            // Somebody may have read another member just now.
+            if self.named(&self.shards[shard].state.read(), place).is_some() {
+                return Verdict::Protected;
+            }
+        } else {
+            *gone = self.evict_one(&mut state, slot, Leave::Evicted, pass.now);
+        }
+        Verdict::Goes { key, bytes: gone.freed.0 }
+    }
+
+    /// The name of the key of a place, if that still holds the write that a policy knows.
+    fn named(&self, state: &ShardState, place: Slot) -> Option<Key> {
+        let (shard, slot) = shard_and_slot(place);
+        let entry = state.slab.get(slot).filter(|entry| entry.is_finished() && !entry.has(flag::HARD_PIN))?;
+        (place_of(shard, slot, entry) == place).then(|| Key(self.hash(entry.tenant, entry.key.as_slice()).whole))
     }
 
     /// Evicts an object that nothing protects, and with it its group, if that can go as a whole. Gives the shard's lock
@@ -189,7 +227,7 @@ impl Catalog {
     ) -> Evicted {
         let group = state.slab[slot].membership().map(|membership| Arc::clone(&membership.group));
         match group {
-            None => self.evict_one(&mut state, slot, now),
+            None => self.evict_one(&mut state, slot, Leave::Readable, now),
             Some(group) => {
                 drop(state);
                 self.evict_group(&group, take_soft_pinned, now)
@@ -197,10 +235,10 @@ impl Catalog {
         }
     }
 
-    fn evict_one(&self, state: &mut ShardState, slot: u32, now: MonotonicTime) -> Evicted {
+    fn evict_one(&self, state: &mut ShardState, slot: u32, leave: Leave, now: MonotonicTime) -> Evicted {
         let charge = state.slab[slot].memory_bytes();
         self.departs(state, slot, Absence::Evicted);
-        let freed = self.erase(state, slot, Leave::Readable, now, &mut Effects::default());
+        let freed = self.erase(state, slot, leave, now, &mut Effects::default());
         Evicted { keys: 1, freed, charge }
     }
 
@@ -220,16 +258,11 @@ impl Catalog {
             let is_free = |entry: &Entry| entry.is_finished() && entry.lease_end() <= now;
             let goes = |entry: &Entry| is_member(entry) && is_free(entry) && entry.goes_with_group(leaving, now);
             if state.slab.get(slot).is_some_and(goes) {
-                gone.add(self.evict_one(&mut state, slot, now));
+                gone.add(self.evict_one(&mut state, slot, Leave::Readable, now));
             }
         }
         group.end_to_leave();
         gone
-    }
-
-    fn candidates(&self) -> BinaryHeap<Candidate> {
-        let fronts = self.fronts.iter().map(|front| front.load(Ordering::Relaxed)).enumerate();
-        fronts.filter(|&(_, front)| front != NO_FRONT).map(|(shard, front)| Reverse((front, shard, u32::MAX))).collect()
     }
 }
 

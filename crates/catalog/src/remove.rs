@@ -42,6 +42,7 @@ impl Catalog {
         for (at, key) in keys.into_iter().enumerate() {
             sink(at, self.remove_one(tenant, key.as_ref(), force, now));
         }
+        self.evictor.relieve();
     }
 
     fn remove_one(&self, tenant: Tenant, key: &[u8], force: Force, now: MonotonicTime) -> Result<(), ErrorCode> {
@@ -63,6 +64,7 @@ impl Catalog {
     fn remove_where(&self, force: Force, now: MonotonicTime, wanted: impl Fn(&Entry) -> bool) -> u64 {
         let mut removed = 0;
         for shard in &self.shards {
+            self.evictor.relieve();
             let mut state = shard.state.write();
             for slot in slots_where(&state, |entry| wanted(entry) && may_remove(entry, force, now).is_ok()) {
                 if self.drop_lost_replicas(&mut state, slot, now) {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use yb_alloc::{Alignment, Cutting};
+use yb_evict::PolicyKind;
 
 /// Which segments a put tries first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,7 +34,10 @@ pub struct CatalogSettings {
     pub soft_pin_ttl_max: Duration,
     /// `allow_evict_soft_pinned_objects`: whether eviction may take soft-pinned objects when nothing else is left.
     pub evict_soft_pinned: bool,
-    /// `eviction_ratio`: share of the capacity that one eviction frees.
+    /// `eviction_policy`: which objects go first.
+    pub eviction_policy: PolicyKind,
+    /// `eviction_ratio`: share of the capacity that one eviction frees below the watermark, at most. More than a hundredth is
+    /// never needed.
     pub eviction_ratio: f64,
     /// `eviction_high_watermark_ratio`: use above this share of the capacity starts eviction.
     pub eviction_high_watermark: f64,
@@ -73,6 +77,7 @@ impl Default for CatalogSettings {
             soft_pin_ttl: Duration::from_secs(30 * 60),
             soft_pin_ttl_max: Duration::from_secs(24 * 3600),
             evict_soft_pinned: true,
+            eviction_policy: PolicyKind::default(),
             eviction_ratio: 0.05,
             eviction_high_watermark: 0.90,
             discard_timeout: Duration::from_secs(30),

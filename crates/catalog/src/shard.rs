@@ -1,8 +1,8 @@
-//! One shard: a table from key to slot, the entries, and the two lists that every entry is in one of.
+//! One shard: a table from key to slot, the entries, and the list of unfinished ones.
 //!
 //! Invariants (see [`ShardState::assert_consistent`]):
-//! - an entry is in the list of unfinished puts until it is finished; then it is in the eviction queue, unless it has a
-//!   hard pin;
+//! - an entry is in the list of unfinished puts until it is finished; then an eviction policy is told of it, unless it has
+//!   a hard pin;
 //! - the list of unfinished puts is in order of their start;
 //! - an entry has the flag of a soft pin exactly when its extras have one; those of finished entries stand in the order
 //!   of their deadlines;
@@ -15,13 +15,11 @@ use yb_types::MonotonicTime;
 
 use crate::contention::{CountedLock, Waits};
 use crate::entry::{Entry, Replica, flag};
-use crate::evict::{EvictionPolicy, SecondChance, Verdict};
 use crate::extras::SoftPin;
 use crate::key::Tenant;
 use crate::list::List;
 use crate::overtaken::Overtaken;
 use crate::slab::Slab;
-use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::table::Table;
 use crate::tenants::TenantOrder;
 
@@ -35,16 +33,11 @@ pub(crate) struct ShardState {
     table: Table,
     pub slab: Slab,
     pub unfinished: List,
-    queue: SecondChance,
     /// Deadline and slot.
     soft_pins: BTreeSet<(MonotonicTime, u32)>,
     pub overtaken: Overtaken,
-    front: u64,
     order: Option<Box<TenantOrder>>,
 }
-
-/// "The queue is empty" among the fronts.
-pub(crate) const NO_FRONT: u64 = u64::MAX;
 
 impl Shard {
     /// `order`: the objects of each tenant, where tenants are told apart.
@@ -55,10 +48,8 @@ impl Shard {
                     table: Table::new(),
                     slab: Slab::new(),
                     unfinished: List::new(),
-                    queue: SecondChance::new(),
                     soft_pins: BTreeSet::new(),
                     overtaken: Overtaken::new(),
-                    front: NO_FRONT,
                     order: order.map(Box::new),
                 },
                 waits,
@@ -154,9 +145,6 @@ impl ShardState {
         } else {
             self.list_soft_pin(slot);
         }
-        if !self.slab[slot].has(flag::HARD_PIN) {
-            self.queue.insert(&mut self.slab, slot, now);
-        }
         if let Some(order) = &mut self.order {
             order.add(slot, &self.slab[slot]);
         }
@@ -164,11 +152,8 @@ impl ShardState {
 
     /// Takes an entry out of everything. The unfinished successor of a readable object takes its place under the key.
     pub fn erase(&mut self, slot: u32, word: u32) -> Entry {
-        let entry = &self.slab[slot];
-        if !entry.is_finished() {
+        if !self.slab[slot].is_finished() {
             self.unfinished.remove(&mut self.slab, slot);
-        } else if !entry.has(flag::HARD_PIN) {
-            self.queue.remove(&mut self.slab, slot);
         }
         self.set_soft_pin(slot, None);
         self.leave_table(slot, word);
@@ -198,14 +183,6 @@ impl ShardState {
         }
     }
 
-    /// The next object that eviction may take, see [`EvictionPolicy::victim`].
-    pub fn victim(&mut self, now: MonotonicTime, take_soft_pinned: bool, until: u64, budget: &mut u32) -> Option<u32> {
-        let ShardState { queue, slab, .. } = self;
-        queue.victim(slab, now, until, budget, |_, entry| {
-            if is_evictable(entry, take_soft_pinned, now) { Verdict::Evictable } else { Verdict::Protected }
-        })
-    }
-
     /// Whether eviction may take a readable object.
     pub fn is_evictable(&self, slot: u32, take_soft_pinned: bool, now: MonotonicTime) -> bool {
         is_evictable(&self.slab[slot], take_soft_pinned, now)
@@ -230,20 +207,6 @@ impl ShardState {
     /// Objects, unfinished puts, and soft pins.
     pub fn counts(&self) -> [u64; 3] {
         [self.table.len() as u64, u64::from(self.unfinished.len()), self.soft_pins.len() as u64]
-    }
-
-    /// Objects in the eviction queue.
-    pub fn queued(&self) -> u32 {
-        self.queue.len()
-    }
-
-    /// Shows the order of the queue's front to those who choose a shard; writes only when it changed.
-    pub fn publish_front(&mut self, shown: &AtomicU64) {
-        let front = self.queue.front_order(&self.slab).unwrap_or(NO_FRONT);
-        if front != self.front {
-            self.front = front;
-            shown.store(front, Ordering::Relaxed);
-        }
     }
 
     /// The entry of every key, in no order.
@@ -277,12 +240,11 @@ impl ShardState {
             assert!(!entry.is_finished() && entry.started() >= started);
             started = entry.started();
         }
-        let (mut unfinished, mut queued, mut pinned) = (0, 0, 0);
+        let (mut unfinished, mut pinned) = (0, 0);
         for slot in self.all_slots() {
             let entry = &self.slab[slot];
             assert!(!entry.key.as_slice().is_empty() && !entry.replicas.as_slice().is_empty());
             unfinished += u32::from(!entry.is_finished());
-            queued += u32::from(entry.is_finished() && !entry.has(flag::HARD_PIN));
             let fits = |r: &Replica| r.is_complete() == entry.is_finished() || entry.copier_of(r).is_some();
             assert!(entry.replicas.as_slice().iter().all(fits));
             let extras = entry.extras();
@@ -302,7 +264,7 @@ impl ShardState {
                 assert_eq!(next.extras().and_then(|extras| extras.predecessor), Some(slot));
             }
         }
-        assert_eq!((unfinished, queued), (self.unfinished.len(), self.queue.len()));
+        assert_eq!(unfinished, self.unfinished.len());
         assert_eq!(pinned, self.soft_pins.len());
         if let Some(order) = &self.order {
             let mut finished: BTreeMap<Tenant, usize> = BTreeMap::new();

@@ -56,6 +56,8 @@ stats! {
     evicted_keys,
     /// Bytes that came free by eviction.
     evicted_bytes,
+    /// Keys of lookups that the eviction policy was not told of, since too many came at once.
+    lookups_untold,
     /// Objects that eviction looked at.
     eviction_steps,
     /// Extents set aside because a writer might still write to them.

@@ -11,6 +11,16 @@ pub(crate) mod atomic {
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, Ordering};
 }
 
+/// Lets those who wait for a lock have it for a moment.
+#[cfg(not(feature = "shuttle"))]
+pub(crate) fn give_turn<T>(guard: &mut MutexGuard<'_, T>) {
+    MutexGuard::bump(guard);
+}
+
+/// The explorer lets others go first by itself.
+#[cfg(feature = "shuttle")]
+pub(crate) fn give_turn<T>(_guard: &mut MutexGuard<'_, T>) {}
+
 #[cfg(feature = "shuttle")]
 pub(crate) use explored::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic};
 

@@ -1,6 +1,6 @@
 //! From the hash of a key to its slot: open addressing, one word a place, so that a lookup meets one cache line here.
 //!
-//! Places are kept in the order of their home (linear probing, removal by shifting back), at most three quarters full.
+//! Places are kept in the order of their home (linear probing, removal by shifting back), at most three quarters full, and at least one quarter.
 //! Keys are compared by the caller, and only when 32 bits of hash agree.
 
 use crate::entry::NIL;
@@ -85,6 +85,9 @@ impl Table {
             at = self.next(at);
         }
         self.places[hole] = EMPTY;
+        if self.len * 4 < self.places.len() && self.places.len() > SMALLEST {
+            self.resize(if self.len == 0 { 0 } else { SMALLEST.max(self.len * 2) });
+        }
     }
 
     /// Every slot, in no order.
@@ -93,7 +96,10 @@ impl Table {
     }
 
     fn grow(&mut self) {
-        let size = SMALLEST.max(self.places.len() + self.places.len() / 2);
+        self.resize(SMALLEST.max(self.places.len() + self.places.len() / 2));
+    }
+
+    fn resize(&mut self, size: usize) {
         let old = std::mem::replace(&mut self.places, vec![EMPTY; size].into_boxed_slice());
         old.iter().filter(|place| place.slot != NIL).for_each(|&place| self.settle(place));
     }

@@ -52,6 +52,7 @@ impl Catalog {
     /// Does up to about `budget` units of waiting work (an extent, or a shard looked at). Answers whether there is more,
     /// in which case it is worth calling again soon. One caller at a time; meant for a timer of some 10 ms.
     pub fn upkeep(&self, budget: u32, now: MonotonicTime, effects: &mut Effects) -> bool {
+        self.evictor.settle();
         self.release_withheld(now, u64::from(budget));
         self.reap_unfinished(now, effects);
         let mut left = budget.saturating_sub(self.expire_copies(budget, now, effects));
@@ -146,6 +147,7 @@ impl Catalog {
                 self.drop_lost_replicas(&mut state, slot, now);
             }
         }
+        self.evictor.relieve();
         match next {
             Some(next) => self.chores.lock().sweeps.push_front(Sweep { segment, next }),
             None => {

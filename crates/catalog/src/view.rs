@@ -59,7 +59,7 @@ impl<'a> ObjectView<'a> {
 
     /// CRC-64 that the writer gave, if any.
     pub fn checksum(&self) -> Option<u64> {
-        self.entry.has(flag::CHECKSUM).then_some(self.entry.checksum)
+        self.entry.checksum()
     }
 
     /// What the bytes are, as the writer said.

@@ -175,9 +175,11 @@ fn reader_beside(take_away: fn(&At)) {
 
 #[test]
 fn an_eviction_beside_a_reader() {
-    explore(|| reader_beside(|pool| {
+    explore(|| {
+        reader_beside(|pool| {
             pool.evict(SEGMENT);
-        }));
+        })
+    });
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Our policy: prefix chains, ranked by what their last access promises.
 //!
 //! Keys form a forest: the parent of a key is the key before it in its batch. Only leaves stand in queues, so a parent
-//! never goes before its child. There is a queue for every class of access and bin of age ([`crate::density`]); the
+//! never goes before its child, unless every leaf is protected. There is a queue for every class of access and bin of age ([`crate::density`]); the
 //! victim comes from the occupied queue that ranks lowest. An access moves the whole path to the youngest bin, so the
 //! conversation ages as one. What was evicted leaves a ghost: a conversation that comes back is known as one.
 
@@ -186,7 +186,7 @@ impl Chain {
     fn kind(uses: u8, tail: bool, extends: bool) -> Kind {
         match uses {
             HUB_USES.. => Kind::Hub,
-            _ if tail => Kind::Tail,
+            0 | 1 if tail => Kind::Tail,
             0 | 1 if extends => Kind::Extension,
             0 | 1 => Kind::New,
             2 => Kind::Second,
@@ -327,6 +327,31 @@ impl Chain {
         self.take_out(slot, now);
     }
 
+    /// Every leaf is protected: the last resort is what stands above them and is not. Each leaf is asked once.
+    fn victim_above_held(&mut self, now: u32, victims: &mut Victims<'_>) -> Option<(Slot, u64)> {
+        for _ in 0..self.held.len() {
+            let leaf = self.held.front()?;
+            self.hold(leaf);
+            let mut above = self.parent_of(&self.nodes[leaf].value);
+            while let Some(number) = above.filter(|_| victims.left()) {
+                let slot = self.nodes.slot(number);
+                above = self.parent_of(&self.nodes[number].value);
+                match victims.judge(slot) {
+                    Verdict::Protected => {}
+                    Verdict::Gone => self.take_out(number, now),
+                    Verdict::Goes { key, bytes } => {
+                        self.evict(number, key, now);
+                        return Some((slot, bytes));
+                    }
+                }
+            }
+            if !victims.left() {
+                break;
+            }
+        }
+        None
+    }
+
     /// Below which key a put goes on: what a lookup noted of its key, else where its group ended.
     fn link(&mut self, newcomer: &Newcomer, group: Option<u64>) -> Option<(u32, u32)> {
         let link = self.recall(newcomer.key.0).or_else(|| self.recall(Self::group_name(group?)))?;
@@ -411,7 +436,7 @@ impl Policy for Chain {
             self.release_held(now);
         }
         while victims.left() {
-            let cell = self.lowest_cell()?;
+            let Some(cell) = self.lowest_cell() else { return self.victim_above_held(now, victims) };
             let queue = &self.cells[cell];
             let number = if self.density.rises(cell) { queue.back()? } else { queue.front()? };
             let slot = self.nodes.slot(number);

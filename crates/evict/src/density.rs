@@ -19,6 +19,8 @@ pub(crate) const CELLS: usize = CLASSES * BINS;
 /// The first bin ends here, in ticks of 67 ms; each following is wider by `BIN_GROWTH`.
 const FIRST_BIN: f64 = 21.0;
 const BIN_GROWTH: f64 = 1.7;
+/// Bins in which a key is fresh: 15 seconds.
+const FRESH_BINS: usize = 4;
 /// Accesses between two computations of all worths.
 const REFRESH: u32 = 512;
 /// Accesses that the assumptions below count for, once the class has its own.
@@ -98,6 +100,16 @@ pub(crate) struct Density {
     order: Vec<u16>,
     rank: Vec<u16>,
     until_refresh: u32,
+}
+
+/// Nobody comes back at once, so the youngest look worth least, and what was just written would go before its reader
+/// came. Within the first bins a key is worth at least what it will be worth after them: the older go first there. Of
+/// tails, and what is put key by key without a chain, always the older goes first.
+fn fresh_stay(mut worths: [f64; BINS], bins: usize) -> [f64; BINS] {
+    for bin in (0..bins).rev() {
+        worths[bin] = worths[bin].max(worths[bin + 1]);
+    }
+    worths
 }
 
 /// Distribution function of the assumed gap; the logistic function stands in for the normal one.
@@ -188,7 +200,8 @@ impl Density {
                 let chances = std::array::from_fn(|bin| {
                     (self.returns[class][bin] + KIND_WEIGHT * of_kind[bin]) / (self.accesses[class] + KIND_WEIGHT)
                 });
-                let worths = self.worths(&chances);
+                let fresh = if kind == Kind::Tail { BINS - 1 } else { FRESH_BINS };
+                let worths = fresh_stay(self.worths(&chances), fresh);
                 self.worth[class * BINS..(class + 1) * BINS].copy_from_slice(&worths);
             }
         }
@@ -230,6 +243,15 @@ mod tests {
         let density = Density::new();
         assert_eq!((density.bin(0), density.bin(u32::MAX)), (0, BINS as u8 - 1));
         assert!((0..100_000).map(|age| density.bin(age)).is_sorted());
+    }
+
+    #[test]
+    fn what_is_fresh_never_goes_before_what_is_a_little_older() {
+        let density = Density::new();
+        for cell in (0..CELLS).filter(|cell| cell % BINS < FRESH_BINS) {
+            assert!(!density.rises(cell), "the oldest of a fresh bin goes first");
+            assert!(density.rank(cell) > density.rank(cell + 1), "the older bin goes first");
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@
 //!
 //! Invariants, checked by property tests:
 //! - a victim is a key that was inserted, was not removed, and that the caller lets go;
-//! - [`Chain`] never names a key that has a resident child;
+//! - [`Chain`] never names a key that has a resident child, as long as a key without one may go;
 //! - work per operation does not grow with the number of keys ([`Policy::steps`] counts it).
 #![forbid(unsafe_code)]
 

@@ -297,6 +297,17 @@ fn keys_of_a_group_that_are_put_one_by_one_are_a_chain() {
 }
 
 #[test]
+fn what_stands_above_a_protected_leaf_goes_when_nothing_else_can() {
+    let mut chain = chain();
+    chain.inserted(&keys(0..4), None, at(0));
+    let mut all_but_the_last = |key: Key| (key.0 != 3).then_some(1);
+    let order = chain.victims(9, at(60_000), 100, &mut all_but_the_last);
+    assert_eq!(order, keys([2, 1, 0]));
+    assert_eq!(chain.policy().len(), 1);
+    assert_eq!(victim(&mut chain, at(70_000)), Some(Key(3)));
+}
+
+#[test]
 fn a_put_of_the_missing_part_hangs_below_what_was_found() {
     let mut chain = chain();
     chain.inserted(&keys(0..3), None, at(0));

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use yb_admin::{AdminOptions, MetadataOptions, WriteRules};
-use yb_catalog::{Alignment, AllocationStrategy, CatalogSettings, Cutting};
+use yb_catalog::{Alignment, AllocationStrategy, CatalogSettings, Cutting, PolicyKind};
 use yb_env::{Clock, Rng};
 use yb_jobs::{HeatMode, HeatSettings, QueueLimits};
 use yb_metadata::{Keys, Reply};
@@ -259,6 +259,7 @@ fn catalog(values: &Values) -> Result<CatalogSettings, SettingsError> {
         soft_pin_ttl: millis(values, "default_kv_soft_pin_ttl"),
         soft_pin_ttl_max: millis(values, "max_kv_soft_pin_ttl"),
         evict_soft_pinned: values.flag("allow_evict_soft_pinned_objects"),
+        eviction_policy: policy(values.text("eviction_policy"))?,
         eviction_ratio: values.double("eviction_ratio"),
         eviction_high_watermark: values.double("eviction_high_watermark_ratio"),
         discard_timeout: seconds(values, "put_start_discard_timeout_sec"),
@@ -303,6 +304,10 @@ fn jobs(values: &Values) -> JobSettings {
         ..HeatSettings::default()
     };
     JobSettings { tasks, heat }
+}
+
+fn policy(name: &str) -> Result<PolicyKind, SettingsError> {
+    name.parse().map_err(|error: yb_catalog::UnknownPolicy| illegal("eviction_policy", name, error.to_string()))
 }
 
 fn strategy(name: &str) -> AllocationStrategy {

@@ -38,6 +38,7 @@ impl Catalog {
     ) -> bool {
         let mut left = budget;
         while left > 0 {
+            self.evictor.relieve();
             if cursor.within.is_none() && !self.enter(whose, cursor) {
                 return false;
             }

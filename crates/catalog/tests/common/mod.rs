@@ -136,6 +136,12 @@ impl Pool {
         self.start_many(writer, &[(key, size)]).pop().unwrap()
     }
 
+    /// Ends puts in one batch; all must be there.
+    pub fn end_many(&mut self, writer: u64, keys: &[String]) {
+        let items = keys.iter().map(|key| (key, None));
+        self.catalog.put_end(&self.caller(writer), ReplicaType::ALL, items, |_, answer| answer.unwrap());
+    }
+
     pub fn end(&mut self, writer: u64, key: &str) -> Result<(), ErrorCode> {
         self.end_as(writer, key, ReplicaType::ALL, None)
     }

@@ -30,11 +30,13 @@ pub(super) const OBJECTS: &[Setting] = &[
         "Evict soft-pinned objects when nothing else is left.",
     )
     .live(),
+    Setting::ours("eviction_policy", Kind::Text, "chain", "Which objects go first: chain knows prefixes and learns what comes back, near-lru does what the peer does.")
+        .one_of(&["chain", "near-lru", "lru", "s3-fifo"]),
     Setting::peer(
         "eviction_ratio",
         Kind::F64,
         "0.05",
-        "Share of the capacity to free beyond the watermark; 0 disables eviction after a failed allocation.",
+        "Share of the capacity to free beyond the watermark, of which more than 0.01 is never taken; 0 disables eviction after a failed allocation.",
     )
     .ratio()
     .live(),

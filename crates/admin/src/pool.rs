@@ -1,5 +1,7 @@
 //! What the admin server asks of the master.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 use yb_types::{ClientId, ErrorCode, ReplicaDescriptor, Segment, SegmentStatus};
 
@@ -74,8 +76,26 @@ pub struct Overview {
     pub evicted_keys: u64,
     /// Bytes evicted since the start.
     pub evicted_bytes: u64,
-    /// Clients that ping.
-    pub clients: Vec<ClientRow>,
+    /// Gets, by key.
+    pub gets: u64,
+    /// Of these, those that found a readable replica.
+    pub get_hits: u64,
+    /// Keys asked for by existence calls.
+    pub exist_asked: u64,
+    /// Of these, those that are there.
+    pub exist_found: u64,
+    /// Memory of this process.
+    pub memory_bytes: u64,
+    /// Of it, what came with objects, divided by their number.
+    pub bytes_per_key: u64,
+    /// Puts refused, by reason.
+    pub refusals: BTreeMap<String, u64>,
+    /// Keys not found, by reason.
+    pub misses: BTreeMap<String, u64>,
+    /// Nodes of this project, by version.
+    pub versions: BTreeMap<String, u64>,
+    /// Calls by the generation of the wire that their port speaks.
+    pub generations: BTreeMap<String, u64>,
     /// Calls by kind.
     pub operations: Vec<Operation>,
 }
@@ -93,6 +113,8 @@ pub trait Pool: Send + Sync + 'static {
     /// # Errors
     /// A tenant that cannot be or is not known.
     fn keys(&self, tenant: &[u8], from: Cursor, limit: usize) -> Result<KeyPage, ErrorCode>;
+    /// Clients that ping, in the order of their ids.
+    fn clients(&self) -> Vec<ClientRow>;
     /// All mounted segments.
     fn segments(&self) -> Vec<SegmentRow>;
     /// The readable replicas of a key of a tenant (empty: the default one); no lease is granted and nothing is counted.

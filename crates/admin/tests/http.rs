@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 
-use yb_admin::{Admin, AdminOptions, Cursor, KeyPage, Overview, Parts, Pool, SegmentRow, WriteRules};
+use yb_admin::{Admin, AdminOptions, ClientRow, Cursor, KeyPage, Overview, Parts, Pool, SegmentRow, WriteRules};
 use yb_types::{
     BufferDescriptor, ClientId, ErrorCode, MemoryDescriptor, ReplicaDescriptor, ReplicaId, ReplicaKind, ReplicaStatus,
     Segment, SegmentId, SegmentStatus, Uuid,
@@ -29,6 +29,10 @@ impl Pool for Constants {
         let end = KEYS.min(from.0 + limit as u64);
         let keys = (from.0..end).map(|i| format!("key-{i}").into_bytes()).collect();
         Ok(KeyPage { keys, next: (end < KEYS).then_some(Cursor(end)) })
+    }
+    fn clients(&self) -> Vec<ClientRow> {
+        let row = |id: &str| ClientRow { id: id.to_owned(), version: None, segments: 1, silent_ms: 5 };
+        vec![row("one"), row("two")]
     }
     fn segments(&self) -> Vec<SegmentRow> {
         let segment = Segment {
@@ -128,7 +132,12 @@ fn the_status_page_is_self_contained() {
     assert_eq!(status, 200);
     assert!(!body.contains("http://") && !body.contains("https://") && !body.contains("innerHTML"));
     let (_, body) = request(&admin, "GET /status.json");
-    assert!(body.contains("\"keys\":20000") && body.contains("\"allocator_usage_percent\":50.0"), "{body}");
+    assert!(body.contains("\"keys\":20000"), "{body}");
+    let (_, body) = request(&admin, "GET /api/v1/clients?offset=1");
+    assert!(
+        body.contains("\"id\":\"two\"") && !body.contains("\"id\":\"one\"") && body.contains("\"total\":2"),
+        "{body}"
+    );
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The master as its admin server sees it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use yb_admin::{ClientRow, Cursor, KeyPage, Overview, Pool, SegmentRow};
@@ -7,7 +8,7 @@ use yb_catalog::{Force, ListCursor};
 use yb_types::{ClientId, ErrorCode, ReplicaDescriptor};
 
 use crate::handlers::descriptor;
-use crate::metrics::{whole_summary, write_page};
+use crate::metrics::{ProcessMemory, bytes_per_key, whole_summary, write_page};
 use crate::shared::Shared;
 
 pub(crate) struct MasterPool(pub(crate) Arc<Shared>);
@@ -24,6 +25,7 @@ impl Pool for MasterPool {
     fn overview(&self) -> Overview {
         let shared = &self.0;
         let (stats, server) = (shared.catalog.stats(), shared.server_counts());
+        let memory = ProcessMemory::now();
         Overview {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_s: shared.clock.now().since(shared.started).as_secs(),
@@ -34,8 +36,10 @@ impl Pool for MasterPool {
             connections: server.connections_accepted.saturating_sub(server.connections_closed),
             evicted_keys: stats.evicted_keys,
             evicted_bytes: stats.evicted_bytes,
-            clients: client_rows(shared),
-            operations: shared.metrics.operations(),
+            memory_bytes: memory.resident,
+            bytes_per_key: bytes_per_key(shared, stats.keys, &memory),
+            versions: shared.nodes.versions(),
+            ..shared.metrics.overview()
         }
     }
 
@@ -45,6 +49,10 @@ impl Pool for MasterPool {
         let from = ListCursor::from_u64(from.0);
         let next = self.0.catalog.list(tenant, from, limit, |view| keys.push(view.key().to_vec()));
         Ok(KeyPage { keys, next: next.map(|cursor| Cursor(cursor.to_u64())) })
+    }
+
+    fn clients(&self) -> Vec<ClientRow> {
+        client_rows(&self.0)
     }
 
     fn segments(&self) -> Vec<SegmentRow> {
@@ -74,13 +82,18 @@ impl Pool for MasterPool {
 }
 
 fn client_rows(shared: &Shared) -> Vec<ClientRow> {
-    let (segments, now) = (shared.catalog.segments(), shared.clock.now());
-    let owned = |client: ClientId| segments.iter().filter(|segment| segment.owner() == client).count();
+    let now = shared.clock.now();
+    let mut owned: HashMap<ClientId, usize> = HashMap::new();
+    for segment in shared.catalog.segments() {
+        *owned.entry(segment.owner()).or_default() += 1;
+    }
     let rows = shared.catalog.clients().into_iter().map(|client| ClientRow {
         id: client.id.to_string(),
         version: shared.nodes.version(client.id),
-        segments: owned(client.id),
+        segments: owned.get(&client.id).copied().unwrap_or(0),
         silent_ms: u64::try_from(now.since(client.last_seen).as_millis()).unwrap_or(u64::MAX),
     });
-    rows.collect()
+    let mut rows: Vec<ClientRow> = rows.collect();
+    rows.sort_by(|a, b| a.id.cmp(&b.id));
+    rows
 }

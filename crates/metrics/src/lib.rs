@@ -240,6 +240,13 @@ impl Metrics {
         (0..counters.len).map(|i| self.sum(counters.first + i)).sum()
     }
 
+    /// The sum of each counter of a family over all lanes, by the value of its label.
+    pub fn by_value(&self, counters: Counters) -> Vec<(&str, u64)> {
+        let family = self.families.iter().find(|family| family.first == counters.first);
+        let Some(Family { shape: Shape::Counters { values, .. }, .. }) = family else { return Vec::new() };
+        values.iter().enumerate().map(|(i, value)| (value.as_str(), self.sum(counters.first + i as u32))).collect()
+    }
+
     /// Writes every family.
     pub fn write(&self, out: &mut TextWriter) {
         for family in &self.families {
@@ -382,5 +389,6 @@ mod tests {
         assert_eq!(metrics.total(counter), 10);
         assert_eq!(metrics.total(several.at(0)), 1);
         assert_eq!(metrics.total_of(several), 10);
+        assert_eq!(metrics.by_value(several), [("a", 1), ("b", 9)]);
     }
 }

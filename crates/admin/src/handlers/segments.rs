@@ -46,7 +46,7 @@ async fn names(State(desk): State<Desk>) -> Response {
 }
 
 /// A segment in the peer's words.
-pub(super) fn detail(row: &SegmentRow) -> Value {
+fn detail(row: &SegmentRow) -> Value {
     let size = row.segment.size;
     json!({
         "segment_name": row.segment.name,

@@ -5,15 +5,16 @@ mod peer;
 mod process;
 mod summary;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use yb_admin::Operation;
+use yb_admin::{Operation, Overview};
 use yb_catalog::{Absence, PutRefusal};
 use yb_metrics::{Bounds, Counter, Counters, Histogram, Lane, Metrics, Schema, Timings};
 use yb_types::ErrorCode;
 use yb_wire::{Rpc, Service};
 
-pub(crate) use page::write_page;
+pub(crate) use page::{bytes_per_key, write_page};
 pub(crate) use process::ProcessMemory;
 use summary::Counts;
 pub(crate) use summary::{Window, summary, whole_summary};
@@ -240,7 +241,7 @@ impl MasterMetrics {
     }
 
     /// Calls by kind, for the status page.
-    pub(crate) fn operations(&self) -> Vec<Operation> {
+    fn operations(&self) -> Vec<Operation> {
         let counted = self.families.iter().map(|(name, family)| {
             let (requests, failures) = match *family {
                 Family::Single { requests, failures } => (requests, failures),
@@ -253,6 +254,31 @@ impl MasterMetrics {
             }
         });
         counted.collect()
+    }
+
+    /// Numbers of the status page that are counted here.
+    pub(crate) fn overview(&self) -> Overview {
+        let named = |counters: Counters| -> BTreeMap<String, u64> {
+            self.metrics.by_value(counters).into_iter().map(|(name, n)| (name.to_owned(), n)).collect()
+        };
+        let mut misses = named(self.get_misses);
+        for (name, n) in named(self.exist_misses) {
+            *misses.entry(name).or_default() += n;
+        }
+        Overview {
+            gets: self.metrics.total(self.total_gets),
+            get_hits: self.metrics.total(self.valid_gets),
+            exist_asked: self.counts("exist_key").requests
+                + self.counts("probe_key").requests
+                + self.counts("batch_exist_key").items
+                + self.counts("batch_probe_key").items,
+            exist_found: self.metrics.total(self.exist_found),
+            refusals: named(self.refusals),
+            misses,
+            generations: named(self.generations),
+            operations: self.operations(),
+            ..Overview::default()
+        }
     }
 
     /// What the counters of the family with this name say.

@@ -174,8 +174,7 @@ fn write_server(out: &mut TextWriter, counters: &CounterSnapshot) {
 
 fn write_process(out: &mut TextWriter, shared: &Shared, stats: &Stats, memory: &ProcessMemory) {
     memory.write(out);
-    let grown = memory.anonymous.saturating_sub(shared.memory_at_start);
-    let per_key = if stats.keys == 0 { 0 } else { grown / stats.keys };
+    let per_key = bytes_per_key(shared, stats.keys, memory);
     out.gauge("yuebing_bytes_per_key", "Memory of this process beyond that at its start, divided by objects", per_key);
     out.gauge("yuebing_rpc_workers", "RPC worker threads", shared.workers);
     let uptime = shared.clock.now().since(shared.started).as_secs();
@@ -186,4 +185,9 @@ fn write_process(out: &mut TextWriter, shared: &Shared, stats: &Stats, memory: &
     out.sample("mooncake_build_info", &[("display_version", &shown), ("version", yb_types::STORE_VERSION)], 1);
     out.family("yuebing_build_info", "gauge", "This program and the generations of the wire that it speaks");
     out.sample("yuebing_build_info", &[("version", version), ("wire", "0.3.10 to 0.3.14")], 1);
+}
+
+/// Memory of its own that this process took since its start, divided by objects.
+pub(crate) fn bytes_per_key(shared: &Shared, keys: u64, memory: &ProcessMemory) -> u64 {
+    memory.anonymous.saturating_sub(shared.memory_at_start).checked_div(keys).unwrap_or(0)
 }

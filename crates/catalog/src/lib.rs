@@ -36,6 +36,7 @@ mod live;
 mod lookup;
 mod mount;
 mod overtaken;
+mod pattern;
 mod placement;
 mod placing;
 mod plan;
@@ -68,7 +69,8 @@ pub use effects::{Effects, MountRefusal, PutRefusal, Quiesce, SegmentGone, Unmou
 pub use holdings::{Held, Holding, HoldingsCursor};
 pub use key::{SHARDS, Tenant};
 pub use listing::ListCursor;
-pub use lookup::{KeyPattern, Probe};
+pub use lookup::Probe;
+pub use pattern::{KeyPattern, KeyWalk};
 pub use placement::{PlacementPolicy, PlacementRequest, PlacementView, Random, SegmentGroup};
 pub use plan::{DynamicCall, DynamicPlan, Elsewhere, NoPlan, Source};
 pub use put::PutCall;

@@ -1,9 +1,8 @@
-//! Reading: where the replicas of an object are, whether it exists, what matches a pattern.
+//! Reading: where the replicas of an object are, whether it exists.
 //!
 //! A lookup takes its shard's lock for reading and writes nothing but the lease word, which only moves forward. What it
 //! costs is the wait for main memory, so the keys of a batch wait together.
 
-use regex::bytes::{Regex, RegexBuilder};
 use smallvec::SmallVec;
 use yb_types::{ErrorCode, MonotonicTime};
 
@@ -16,29 +15,6 @@ use crate::segments::SegmentTable;
 use crate::shard::ShardState;
 use crate::sync::RwLockReadGuard;
 use crate::view::ObjectView;
-
-/// A pattern over keys, found anywhere in the key.
-///
-/// The peer's patterns are ECMAScript's; of these, look-around and back-references are not understood and refused.
-pub struct KeyPattern(Regex);
-
-/// Memory that a compiled pattern may take.
-const PATTERN_BYTES: usize = 1 << 20;
-
-impl KeyPattern {
-    /// Compiles a pattern.
-    ///
-    /// # Errors
-    /// `INVALID_PARAMS` for a pattern that is wrong, too large, or needs what is not supported.
-    pub fn new(pattern: &str) -> Result<Self, ErrorCode> {
-        let built = RegexBuilder::new(pattern).unicode(false).size_limit(PATTERN_BYTES).build();
-        built.map(KeyPattern).map_err(|_| ErrorCode::INVALID_PARAMS)
-    }
-
-    pub(crate) fn matches(&self, entry: &Entry) -> bool {
-        self.0.is_match(entry.key.as_slice())
-    }
-}
 
 /// Whether an existence check protects what it finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,29 +122,6 @@ impl Catalog {
             for ((_, state), (hash, key)) in states.iter().zip(&group) {
                 then(at, *hash, readable(state, &table, tenant, hash.word, key.as_ref()));
                 at += 1;
-            }
-        }
-    }
-
-    /// Hands out every readable object whose key matches, each with a read lease. Walks over all keys, one shard at a
-    /// time: not for a thread that serves requests.
-    pub fn get_replicas_by_regex(
-        &self,
-        tenant: Tenant,
-        pattern: &KeyPattern,
-        now: MonotonicTime,
-        mut sink: impl FnMut(ObjectView<'_>),
-    ) {
-        let grant = self.lease_from(now);
-        for shard in &self.shards {
-            let state = shard.state.read();
-            let table = self.segments.load();
-            for entry in state.iter().filter(|entry| entry.tenant == tenant && pattern.matches(entry)) {
-                if let Some(view) = ObjectView::readable(entry, &table) {
-                    if entry.read(grant) {
-                        sink(view);
-                    }
-                }
             }
         }
     }

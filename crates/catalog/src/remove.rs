@@ -5,13 +5,11 @@
 
 use yb_types::{ErrorCode, MonotonicTime};
 
-use crate::catalog::{Catalog, Leave};
+use crate::catalog::{Caller, Catalog, Leave};
 use crate::departed::Absence;
 use crate::effects::Effects;
-use crate::entry::Entry;
+use crate::entry::{Entry, Replica};
 use crate::key::Tenant;
-use crate::lookup::KeyPattern;
-use crate::shard::ShardState;
 
 /// Whether leases count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,26 +53,44 @@ impl Catalog {
         Ok(())
     }
 
-    /// Removes what matches; what may not be removed is passed over. Answers how many objects went. Walks over all
-    /// keys, one shard at a time: not for a thread that serves requests.
-    pub fn remove_by_regex(&self, tenant: Tenant, pattern: &KeyPattern, force: Force, now: MonotonicTime) -> u64 {
-        self.remove_where(force, now, |entry| entry.tenant == tenant && pattern.matches(entry))
+    /// Gives up replicas that the caller itself wrote and that nobody has a lease on: all of an object, or those in the
+    /// segments of a name. `sink` gets for each key, in order, whether something went.
+    pub fn clear_replicas<K: AsRef<[u8]>>(
+        &self,
+        caller: &Caller,
+        segment: Option<&str>,
+        keys: impl IntoIterator<Item = K>,
+        mut sink: impl FnMut(usize, bool),
+    ) {
+        for (at, key) in keys.into_iter().enumerate() {
+            sink(at, self.clear_replicas_of(caller, segment, key.as_ref()).is_some());
+        }
+        self.evictor.relieve();
     }
 
-    fn remove_where(&self, force: Force, now: MonotonicTime, wanted: impl Fn(&Entry) -> bool) -> u64 {
-        let mut removed = 0;
-        for shard in &self.shards {
-            self.evictor.relieve();
-            let mut state = shard.state.write();
-            for slot in slots_where(&state, |entry| wanted(entry) && may_remove(entry, force, now).is_ok()) {
-                if self.drop_lost_replicas(&mut state, slot, now) {
-                    self.departs(&state, slot, Absence::Removed);
-                    self.erase(&mut state, slot, Leave::Readable, now, &mut Effects::default());
-                    removed += 1;
-                }
-            }
+    /// `None` when nothing was done.
+    fn clear_replicas_of(&self, caller: &Caller, segment: Option<&str>, key: &[u8]) -> Option<()> {
+        let Caller { tenant, client, now } = *caller;
+        let hash = self.hash(tenant, key);
+        let mut state = self.shards[hash.shard].state.write();
+        let slot = self.find_live(&mut state, tenant, hash, key, now)?;
+        let entry = &state.slab[slot];
+        if entry.creator != client || may_remove(entry, Force::No, now).is_err() {
+            return None;
         }
-        removed
+        let table = self.segments.load();
+        let goes = |replica: &Replica| {
+            segment.is_none_or(|name| table.live(replica.segment).is_some_and(|segment| segment.info().name == name))
+        };
+        let (going, all) =
+            (entry.replicas.as_slice().iter().filter(|r| goes(r)).count(), entry.replicas.as_slice().len());
+        if going == all {
+            self.departs(&state, slot, Absence::Removed);
+            self.erase(&mut state, slot, Leave::Readable, now, &mut Effects::default());
+        } else {
+            self.drop_replicas(&mut state, slot, Leave::Readable, now, goes, &mut Effects::default());
+        }
+        (going > 0).then_some(())
     }
 }
 
@@ -95,8 +111,4 @@ pub(crate) fn may_remove(entry: &Entry, force: Force, now: MonotonicTime) -> Res
         return Err(ErrorCode::OBJECT_REPLICA_BUSY);
     }
     Ok(())
-}
-
-fn slots_where(state: &ShardState, wanted: impl Fn(&Entry) -> bool) -> Vec<u32> {
-    state.slots().filter(|&slot| wanted(&state.slab[slot])).collect()
 }

@@ -123,25 +123,25 @@ fn patterns_search_and_grant_leases() {
     for key in ["model/a/1", "model/b/1", "other"] {
         pool.end(1, key).unwrap();
     }
-    let pattern = KeyPattern::new("del/").unwrap();
+    let pattern = KeyPattern::new(b"del/").unwrap();
     let mut found: Vec<Vec<u8>> = Vec::new();
-    pool.catalog.get_replicas_by_regex(T, &pattern, pool.now, |view| found.push(view.key().to_vec()));
+    pool.catalog.get_replicas_by_regex(T, &pattern, || pool.now, |view| found.push(view.key().to_vec())).unwrap();
     found.sort();
     assert_eq!(found, [b"model/a/1".to_vec(), b"model/b/1".to_vec()]);
     assert_eq!(lease_end(&pool, "model/a/1"), pool.now + 10 * SECOND);
     assert_eq!(lease_end(&pool, "other"), pool.now);
 
-    assert_eq!(pool.catalog.remove_by_regex(T, &KeyPattern::new("^").unwrap(), Force::No, pool.now), 1);
-    assert_eq!(pool.catalog.remove_by_regex(T, &pattern, Force::Yes, pool.now), 2);
+    assert_eq!(pool.catalog.remove_by_regex(T, &KeyPattern::new(b"^").unwrap(), Force::No, || pool.now), Ok(1));
+    assert_eq!(pool.catalog.remove_by_regex(T, &pattern, Force::Yes, || pool.now), Ok(2));
     assert_eq!(pool.catalog.stats().keys, 1, "the unfinished put stays");
 }
 
 #[test]
 fn bad_and_hostile_patterns_are_refused() {
-    for pattern in ["(", "[", "(?=x)", r"(a)\1", "(a{1000}){1000}"] {
-        assert_eq!(KeyPattern::new(pattern).err(), Some(ErrorCode::INVALID_PARAMS), "{pattern}");
+    for pattern in ["(", "[", "(?=x", "(a{1000}){1000}"] {
+        assert_eq!(KeyPattern::new(pattern.as_bytes()).err(), Some(ErrorCode::INVALID_PARAMS), "{pattern}");
     }
-    assert!(KeyPattern::new(r"^k\d+\.[a-z]{2}$").is_ok());
+    assert!(KeyPattern::new(br"^k\d+\.[a-z]{2}$").is_ok());
 }
 
 #[test]
@@ -177,4 +177,52 @@ fn a_listing_in_pages_meets_every_readable_key_once() {
     expected.sort();
     assert_eq!(listed, expected);
     assert!((5..=10).contains(&pages), "{pages} pages");
+}
+
+#[test]
+fn a_walk_for_a_pattern_meets_every_key_in_small_steps() {
+    let mut pool = Pool::with_segment(MIB);
+    (0..500).for_each(|at| drop(pool.put(&format!("key-{at}"), 64)));
+    pool.start(1, "key-unfinished", 64).unwrap();
+    let pattern = KeyPattern::new(b"^key-(?!1)").unwrap();
+    let (mut walk, mut found, mut steps) = (KeyWalk::default(), Vec::new(), 0);
+    while pool.catalog.find_keys(T, &pattern, &mut walk, 100, &mut found).unwrap() {
+        steps += 1;
+    }
+    assert!(steps > 10, "{steps} steps over 1024 shards");
+    found.sort_unstable();
+    found.dedup();
+    assert_eq!(found.len(), 500 - 111);
+    let endless = KeyPattern::new(b"^(?=(.+)+$)(?:.|.)*\\1z").unwrap();
+    pool.put(&"k".repeat(64), 64);
+    let removed = pool.catalog.remove_by_regex(T, &endless, Force::Yes, || pool.now);
+    assert_eq!(removed, Err(ErrorCode::INVALID_PARAMS), "no key may take more than a bounded number of steps");
+}
+
+#[test]
+fn replicas_are_cleared_by_their_writer_only_and_not_under_a_lease() {
+    let mut pool = Pool::with(CatalogSettings::default(), &[("a", MIB), ("b", MIB)]);
+    pool.config.replica_num = 2;
+    for key in ["both", "one", "leased"] {
+        pool.put(key, 1024);
+    }
+    pool.start(1, "unfinished", 1024).unwrap();
+    pool.get("leased").unwrap();
+    let clear = |pool: &Pool, writer, segment, keys: &[&str]| {
+        let mut went = Vec::new();
+        pool.catalog.clear_replicas(&pool.caller(writer), segment, keys, |_, yes| went.push(yes));
+        went
+    };
+    let keys = ["both", "one", "leased", "unfinished", "absent"];
+    assert_eq!(clear(&pool, 2, None, &keys), [false; 5], "of somebody else");
+    assert_eq!(clear(&pool, 1, Some("a"), &["one", "leased"]), [true, false]);
+    let left: Vec<String> = pool.peek("one").unwrap().replicas.into_iter().map(|replica| replica.0).collect();
+    assert_eq!(left, ["b"]);
+    assert_eq!(clear(&pool, 1, Some("a"), &["one"]), [false], "nothing of it is there any more");
+    assert_eq!(clear(&pool, 1, Some("nowhere"), &["one"]), [false]);
+    assert_eq!(clear(&pool, 1, Some("b"), &["one"]), [true], "the last replica takes the object along");
+    assert_eq!(clear(&pool, 1, None, &keys), [true, false, false, false, false]);
+    assert_eq!(pool.peek("both"), Err(ErrorCode::OBJECT_NOT_FOUND));
+    assert_eq!(pool.used(), 2 * 2 * 1024);
+    pool.catalog.assert_consistent();
 }

@@ -11,6 +11,7 @@ use yb_wire::{BufferRef, ReplicaRef, ReplyWriter, Rpc, call};
 use super::put::refuse_each;
 use crate::metrics::{Dice, Miss, Tally};
 use crate::service::{Context, encode_body, written};
+use crate::shared::Shared;
 
 /// What the peer's master writes for every buffer that is not CXL, whatever transport the segment has.
 const PROTOCOL: &str = "tcp";
@@ -342,7 +343,7 @@ pub(crate) fn get_replica_list_by_regex(context: &mut Context<'_, '_>, reply: Re
     let tenant = context.tenant(args.tenant_id);
     let (deferred, outcome) = reply.defer();
     let queued = context.shared.slow.submit(move || {
-        let matched = tenant.and_then(|tenant| matching(&shared.catalog, tenant, &pattern, shared.clock.now()));
+        let matched = tenant.and_then(|tenant| matching(&shared, tenant, &pattern));
         let borrowed: ErrorOr<PackMap<&[u8], Vec<ReplicaDescriptor>>> = match &matched {
             Ok(all) => Ok(PackMap(all.iter().map(|(key, replicas)| (key.as_slice(), replicas.clone())).collect())),
             Err(code) => Err(*code),
@@ -363,16 +364,12 @@ pub(crate) fn get_replica_list_by_regex(context: &mut Context<'_, '_>, reply: Re
 
 type Matches = Vec<(Vec<u8>, Vec<ReplicaDescriptor>)>;
 
-fn matching(
-    catalog: &yb_catalog::Catalog,
-    tenant: Tenant,
-    pattern: &[u8],
-    now: yb_types::MonotonicTime,
-) -> Result<Matches, ErrorCode> {
-    let pattern = KeyPattern::new(std::str::from_utf8(pattern).map_err(|_| ErrorCode::INVALID_PARAMS)?)?;
+fn matching(shared: &Shared, tenant: Tenant, pattern: &[u8]) -> Result<Matches, ErrorCode> {
+    let pattern = KeyPattern::new(pattern)?;
     let mut found = Vec::new();
-    catalog.get_replicas_by_regex(tenant, &pattern, now, |view| {
+    let clock = || shared.clock.now();
+    shared.catalog.get_replicas_by_regex(tenant, &pattern, clock, |view| {
         found.push((view.key().to_vec(), view.replicas().map(descriptor).collect()));
-    });
+    })?;
     Ok(found)
 }

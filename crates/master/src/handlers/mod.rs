@@ -42,6 +42,7 @@ pub(crate) fn dispatch(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outco
         Rpc::BatchUpsertRevoke => put::batch_upsert_revoke(context, reply),
         Rpc::Remove => remove::remove(context, reply),
         Rpc::BatchRemove => remove::batch_remove(context, reply),
+        Rpc::BatchReplicaClear => remove::batch_replica_clear(context, reply),
         Rpc::RemoveByRegex => remove::remove_by_regex(context, reply),
         Rpc::RemoveAll => remove::remove_all(context, reply),
         Rpc::ServiceReady => session::service_ready(context, reply),

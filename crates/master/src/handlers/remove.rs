@@ -31,16 +31,32 @@ pub(crate) fn batch_remove(context: &mut Context<'_, '_>, reply: Reply<'_>) -> O
     })
 }
 
+pub(crate) fn batch_replica_clear(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
+    context.typed::<call::BatchReplicaClear>(reply, |context, args| {
+        let caller = context.caller(args.client_id, args.tenant_id)?;
+        let segment = match args.segment_name {
+            [] => None,
+            name => Some(std::str::from_utf8(name).map_err(|_| ErrorCode::INVALID_PARAMS)?),
+        };
+        let keys: Vec<&[u8]> = args.object_keys.iter().collect();
+        let mut cleared = Vec::new();
+        context.shared.catalog.clear_replicas(&caller, segment, keys.iter().copied(), |at, went| {
+            cleared.extend(went.then_some(keys[at]));
+        });
+        Ok(cleared)
+    })
+}
+
 pub(crate) fn remove_by_regex(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
     let Some(args) = context.args::<call::RemoveByRegex>() else { return reply.bad_arguments() };
     let (pattern, tenant, force) = (args.key.to_vec(), context.tenant(args.tenant_id), Force::from(args.force));
     let (shared, profile) = (context.shared.clone(), context.profile);
     let (deferred, outcome) = reply.defer();
     let queued = context.shared.slow.submit(move || {
-        let compiled = std::str::from_utf8(&pattern).map_err(|_| ErrorCode::INVALID_PARAMS).and_then(KeyPattern::new);
         let removed: ErrorOr<i64> = tenant.and_then(|tenant| {
-            let (pattern, now) = (compiled?, shared.clock.now());
-            Ok(i64::try_from(shared.catalog.remove_by_regex(tenant, &pattern, force, now)).unwrap_or(i64::MAX))
+            let pattern = KeyPattern::new(&pattern)?;
+            let removed = shared.catalog.remove_by_regex(tenant, &pattern, force, || shared.clock.now())?;
+            Ok(i64::try_from(removed).unwrap_or(i64::MAX))
         });
         let (items, failed) = removed.tally();
         shared.metrics.call(shared.metrics.shared_lane(), Rpc::RemoveByRegex, items, failed);

@@ -63,7 +63,7 @@ pub(crate) fn dispatch(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outco
     }
     refuse_each!(context, reply, ErrorCode::UNAVAILABLE_IN_CURRENT_MODE; MountNofSegment, ReMountNofSegment, UnmountNofSegment);
     refuse_each!(context, reply, ErrorCode::NOT_SUPPORTED;
-        BatchReplicaClear, EvictDiskReplica, EvictDiskReplicaIfCurrent, UnmountLocalDiskSegment,
+        EvictDiskReplica, EvictDiskReplicaIfCurrent, UnmountLocalDiskSegment,
         ReportSsdCapacity, NotifyOffloadSuccess, PromotionAllocStart, NotifyPromotionSuccess, NotifyPromotionFailure,
         RegisterPrefetchTask, MountLocalDiskSegment, GetNofSegmentsByName);
     refuse_weights!(context, reply;

@@ -20,6 +20,7 @@ use rules::{Pair, explain};
 use script::{KEYS, Memory, NAMED_KEYS, Script};
 use side::{OWNERS, Side};
 use yb_env::Clock;
+use yb_types::ReplicaType;
 
 /// Read leases last this long.
 const LEASE: Duration = Duration::from_millis(800);
@@ -36,6 +37,8 @@ struct Game {
     script: Script,
     tenants: usize,
     seen: BTreeMap<&'static str, u64>,
+    /// Keys that a start named a group for, ever.
+    ever_grouped: BTreeSet<Key>,
     unexplained: Vec<String>,
     judged: u64,
     slow: u64,
@@ -81,9 +84,14 @@ impl Game {
             let same = placed(ours) == placed(theirs);
             let memory = key.and_then(|key| self.script.memory.get(&key)).copied().unwrap_or_default();
             if same {
+                // What is there after it differs: see the rule on upserts.
+                let revoked = matches!(op, Op::Revoke { .. }) && memory.upserting && ours.succeeded();
+                parted.extend(key.filter(|_| revoked));
                 continue;
             }
-            let pair = Pair { op: &op, at, memory, ours, theirs };
+            let upserting = self.script.memory.values().any(|memory| memory.upserting);
+            let ever_grouped = key.is_some_and(|key| self.ever_grouped.contains(&key));
+            let pair = Pair { op: &op, at, memory, upserting, ever_grouped, ours, theirs };
             match explain(&pair) {
                 _ if pair.placed_elsewhere() => parted.extend(key),
                 Some(rule) => {
@@ -127,7 +135,7 @@ impl Game {
             Some(key) => op.keys().contains(&key) || op.is_about_all(),
             None => op.keys().is_empty(),
         };
-        let told = self.history.iter().rev().filter(|(op, ..)| touches(op)).take(12);
+        let told = self.history.iter().rev().filter(|(op, ..)| touches(op)).take(24);
         told.map(|(op, ours, theirs)| format!("      {}\n         {ours:?}\n         {theirs:?}\n", brief(op)))
             .collect()
     }
@@ -142,6 +150,16 @@ impl Game {
     }
 
     fn remember(&mut self, op: &Op, ours: &[Answer]) {
+        if let Op::Start { keys, config, .. } = op
+            && config.group_ids.is_some()
+        {
+            self.ever_grouped.extend(keys.iter().copied());
+        }
+        if let Op::AdminGet { keys, .. } = op {
+            for key in keys {
+                self.script.memory.entry(*key).or_default().shown_to_admin = true;
+            }
+        }
         for (at, _) in ours.iter().enumerate().filter(|(_, answer)| answer.succeeded()) {
             let Some(key) = op.keys().get(at) else { continue };
             let memory = self.script.memory.entry(*key).or_default();
@@ -151,9 +169,11 @@ impl Game {
                     memory.grouped = config.group_ids.as_ref().is_some_and(|groups| !groups[at].is_empty());
                     memory.upserting = *write == op::Write::Upsert;
                 }
-                Op::End { .. } | Op::Revoke { .. } => memory.upserting = false,
+                Op::End { which, .. } if [ReplicaType::ALL, ReplicaType::MEMORY].contains(which) => {
+                    memory.upserted |= memory.upserting;
+                    memory.upserting = false;
+                }
                 Op::Remove { .. } => *memory = Memory { writer: memory.writer, ..Memory::default() },
-                Op::AdminGet { form: op::Form::Batch, .. } => memory.shown_to_admin = true,
                 Op::ShiftStart { client, .. } => memory.shifter = *client,
                 _ => {}
             }
@@ -218,6 +238,7 @@ fn play(setup: &Setup) {
         script: Script::new(seed, setup.tenants.len(), setup.version >= yb_types::WireVersion::V0_3_14),
         tenants: setup.tenants.len(),
         seen: BTreeMap::new(),
+        ever_grouped: BTreeSet::new(),
         unexplained: Vec::new(),
         judged: 0,
         slow: 0,

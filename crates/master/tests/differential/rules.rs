@@ -3,7 +3,7 @@
 use yb_types::ErrorCode as Code;
 
 use crate::answer::Answer;
-use crate::op::Op;
+use crate::op::{Op, Write};
 use crate::script::Memory;
 
 /// Two answers to one question.
@@ -13,6 +13,10 @@ pub struct Pair<'a> {
     pub at: usize,
     /// What the script knows of the key, before the operation.
     pub memory: Memory,
+    /// Whether an upsert of any key is under way.
+    pub upserting: bool,
+    /// Whether a start named a group for the key, ever.
+    pub ever_grouped: bool,
     pub ours: &'a Answer,
     pub theirs: &'a Answer,
 }
@@ -24,6 +28,12 @@ impl Pair<'_> {
             Op::Start { sizes, .. } => sizes.get(self.at).copied(),
             _ => None,
         }
+    }
+
+    /// Whether the peer keeps for a lease what ours gives up.
+    fn is_kept_by_a_lease(&self) -> bool {
+        let cleared = matches!(self.op, Op::Clear { .. }) && *self.theirs == Answer::Text(String::new());
+        self.ours.succeeded() && (cleared || self.theirs.is_code(Code::OBJECT_HAS_LEASE))
     }
 
     /// Whether a preferred segment was not to be had, so that each side chose another, as it may.
@@ -62,8 +72,25 @@ pub const RULES: &[Rule] = &[
     Rule {
         name: "admin-lookup-without-lease",
         parts: true,
-        applies: |pair| {
-            pair.memory.shown_to_admin && pair.theirs.is_code(Code::OBJECT_HAS_LEASE) && pair.ours.succeeded()
+        applies: |pair| pair.memory.shown_to_admin && pair.is_kept_by_a_lease(),
+    },
+    Rule {
+        name: "upsert-has-no-old-lease",
+        parts: true,
+        applies: |pair| pair.memory.upserted && pair.is_kept_by_a_lease(),
+    },
+    Rule {
+        name: "upsert-keeps-the-old-object",
+        parts: true,
+        applies: |pair| match pair.op {
+            Op::Regex { .. } | Op::RemoveRegex { .. } | Op::RemoveAll { .. } => pair.upserting,
+            Op::Start { write: Write::Upsert, .. } => {
+                matches!((pair.ours, pair.theirs), (Answer::Places(_), Answer::Places(_)))
+            }
+            // The read of another member, being upserted, renewed the group.
+            Op::Remove { .. } if pair.memory.grouped && pair.ours.is_code(Code::OBJECT_HAS_LEASE) => true,
+            Op::Start { .. } if pair.ever_grouped && pair.theirs.is_code(Code::INVALID_PARAMS) => true,
+            _ => pair.memory.upserting && (!pair.theirs.succeeded() || *pair.theirs == Answer::Flag(false)),
         },
     },
     Rule {
@@ -76,12 +103,20 @@ pub const RULES: &[Rule] = &[
         },
     },
     Rule {
+        name: "lease-of-a-group-left",
+        parts: true,
+        applies: |pair| pair.ever_grouped && !pair.memory.grouped && pair.is_kept_by_a_lease(),
+    },
+    Rule {
+        name: "one-write-of-a-client",
+        parts: true,
+        applies: |pair| matches!(pair.op, Op::Start { .. }) && pair.ours.is_code(Code::REPLICA_IS_NOT_READY),
+    },
+    Rule {
         name: "not-built",
         parts: true,
         applies: |pair| {
-            let kept_by_its_group = pair.memory.grouped && pair.theirs.is_code(Code::OBJECT_HAS_LEASE);
             pair.ours.is_code(Code::NOT_SUPPORTED)
-                || kept_by_its_group
                 || matches!(pair.op, Op::RemoveRegex { force: false, .. } | Op::RemoveAll { force: false, .. })
                 || matches!(pair.op, Op::Idle { .. } | Op::Fetch { .. })
         },

@@ -21,8 +21,10 @@ pub struct Memory {
     pub shifter: usize,
     /// An upsert began and did not end.
     pub upserting: bool,
+    /// An upsert ended.
+    pub upserted: bool,
     pub grouped: bool,
-    /// Looked up with BatchGetReplicaListForAdmin.
+    /// Looked up with GetReplicaListForAdmin or its batch form.
     pub shown_to_admin: bool,
 }
 

@@ -133,3 +133,43 @@ fn the_longest_soft_pin_does_not_wrap() {
     pool.remove("key", Force::No).unwrap();
     assert_eq!(pool.catalog.stats().soft_pins, 0);
 }
+
+#[test]
+fn readers_and_eviction_at_once_leave_all_of_a_group_or_nothing() {
+    const MEMBERS: u64 = 12;
+    let mut pool = Pool::with_segment(MIB);
+    let (mut stayed, mut went) = (0, 0);
+    for round in 0..400u64 {
+        for member in 0..MEMBERS {
+            let key = format!("m{member}");
+            if !pool.exists(&key, Probe::Only) {
+                pool.put_grouped(&key, "g");
+            }
+        }
+        pool.advance(20 * SECOND);
+        // Some rounds have their winner whatever the scheduler does.
+        match round % 10 {
+            0 => drop(pool.get("m0")),
+            1 => assert_eq!(pool.evict_bytes(1).keys, MEMBERS),
+            _ => {}
+        }
+        let (pool, barrier) = (&pool, &std::sync::Barrier::new(2));
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                barrier.wait();
+                (0..round % 40).for_each(|_| std::hint::spin_loop());
+                let _ = pool.get(&format!("m{}", round % MEMBERS));
+            });
+            barrier.wait();
+            (0..round % 37).for_each(|_| std::hint::spin_loop());
+            pool.evict_bytes(1);
+        });
+        match (0..MEMBERS).filter(|member| pool.exists(&format!("m{member}"), Probe::Only)).count() as u64 {
+            MEMBERS => stayed += 1,
+            0 => went += 1,
+            some => panic!("round {round}: {some} members are left"),
+        }
+    }
+    assert!(stayed > 0 && went > 0, "{stayed} rounds won by the reader, {went} by the eviction");
+    pool.catalog.assert_consistent();
+}

@@ -1,6 +1,6 @@
 //! Many threads on one catalog with memory behind it: whoever reads under a lease sees the bytes of the write that the
-//! lookup named, whatever writers, removers, eviction and lost segments do meanwhile. Writers that gave up go on writing
-//! for as long as they may.
+//! lookup named, whatever writers, upserts, removers, eviction of objects and groups and lost segments do meanwhile. Writers
+//! that gave up go on writing for as long as they may.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -30,6 +30,7 @@ struct World {
     memory: Vec<Vec<AtomicU64>>,
     verified: AtomicU64,
     late_writes: AtomicU64,
+    upserted: AtomicU64,
     done: AtomicBool,
 }
 
@@ -43,6 +44,12 @@ impl Dice {
 
     fn key(&mut self) -> String {
         format!("key-{}", self.next() % 200)
+    }
+
+    /// The group of a key: the same whoever asks, so that upserts are not refused.
+    fn group(key: &str) -> String {
+        let digit = key.as_bytes()[key.len() - 1];
+        if digit < b'5' { format!("group-{}", char::from(digit)) } else { String::new() }
     }
 }
 
@@ -63,7 +70,11 @@ impl World {
     fn is_covered(&self) -> bool {
         let stats = self.catalog.stats();
         let enough = |counter: &AtomicU64| counter.load(Ordering::Relaxed) > 200;
-        enough(&self.verified) && enough(&self.late_writes) && stats.evicted_keys > 10 && stats.lease_deferred > 10
+        enough(&self.verified)
+            && enough(&self.late_writes)
+            && enough(&self.upserted)
+            && stats.evicted_keys > 10
+            && stats.lease_deferred > 10
     }
 
     fn words<'a>(&'a self, places: &'a Places) -> impl Iterator<Item = &'a AtomicU64> {
@@ -73,21 +84,28 @@ impl World {
     fn write(&self, thread: u64) {
         let mut dice = Dice(thread);
         let mut effects = Effects::default();
-        let config = ReplicateConfig { replica_num: 1 + thread % 2, ..ReplicateConfig::default() };
+        let mut config = ReplicateConfig { replica_num: 1 + thread % 2, ..ReplicateConfig::default() };
         for round in 0..ROUNDS * 1000 {
             if round >= ROUNDS && self.is_covered() {
                 break;
             }
             let key = dice.key();
+            config.group_ids = Some(vec![Dice::group(&key)]);
             let started = *self.now.read();
             let caller = Caller { tenant: T, client: client(thread), now: started };
             let call = PutCall { caller, config: &config, allow_empty: false };
             let size = 1 + dice.next() % (UNIT * 40);
-            let mut begun = None;
+            let (mut begun, upsert) = (None, dice.next().is_multiple_of(3));
             let mut random = || dice.next() << 33;
-            self.catalog.put_start(&call, [(key.as_bytes(), size)], &mut random, &mut effects, |_, answer| {
+            let items = [(key.as_bytes(), size)];
+            let sink = |_, answer: Result<ObjectView<'_>, PutRefusal>| {
                 begun = answer.ok().map(|view| (view.generation(), places(&view)));
-            });
+            };
+            if upsert {
+                self.catalog.upsert_start(&call, items, &mut random, &mut effects, sink);
+            } else {
+                self.catalog.put_start(&call, items, &mut random, &mut effects, sink);
+            }
             let Some((generation, places)) = begun else { continue };
             let transfer = || {
                 let now = self.now.read();
@@ -105,7 +123,10 @@ impl World {
                 self.catalog.put_revoke(&caller, ReplicaType::ALL, [&key], &mut effects, |_, _| {});
                 self.late_writes.fetch_add(u64::from(transfer()), Ordering::Relaxed);
             } else {
-                self.catalog.put_end(&caller, ReplicaType::ALL, [(&key, None)], |_, _| {});
+                let ended = |_, answer: Result<(), ErrorCode>| {
+                    self.upserted.fetch_add(u64::from(upsert && answer.is_ok()), Ordering::Relaxed);
+                };
+                self.catalog.put_end(&caller, ReplicaType::ALL, [(&key, None)], ended);
             }
         }
     }
@@ -186,6 +207,7 @@ fn readers_under_a_lease_see_the_right_bytes() {
         memory,
         verified: AtomicU64::new(0),
         late_writes: AtomicU64::new(0),
+        upserted: AtomicU64::new(0),
         done: AtomicBool::new(false),
     };
     let world = &world;

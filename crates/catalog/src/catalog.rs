@@ -142,6 +142,7 @@ impl Catalog {
             discard_timeout: settings.discard_timeout,
             release_timeout: settings.release_timeout,
             client_ttl: settings.client_ttl,
+            client_suspicion_ttl: settings.client_suspicion_ttl,
             ..self.settings().clone()
         };
         self.settings.replace(settings).map_err(|_| BadSettings::ChangedTooOften)

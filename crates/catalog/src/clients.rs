@@ -1,7 +1,12 @@
 //! Clients: who is alive.
 //!
-//! A client that pings is known; it is in good standing once it has mounted or remounted its segments. One that does not
-//! ping for the client's time to live is given up: its segments are unmounted, its unfinished puts are discarded.
+//! A client that pings is known; it is in good standing once it has mounted or remounted its segments. One that falls
+//! silent loses trust in steps, see [`Reach`]: after half its time to live nothing more is placed in its segments, after
+//! the time to live they are not offered to readers and its unfinished writes are discarded, and after the suspicion time
+//! on top they are unmounted. A ping before that brings everything back; nothing was lost.
+//!
+//! A process that was started again at the address of another one shows that the other is gone. Its segments are not
+//! offered from that moment on, and unmounted unless it pings soon: two clients may share one engine.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,10 +15,15 @@ use yb_types::{ClientId, ClientStatus, ErrorCode, MonotonicTime};
 
 use crate::catalog::Catalog;
 use crate::effects::{Effects, UnmountCause};
+use crate::segment::Reach;
+use crate::segments::Registry;
 
 struct Client {
     last_seen: MonotonicTime,
     in_good_standing: bool,
+    reach: Reach,
+    /// Somebody else answers at its address: gone at this time.
+    doubted_until: Option<MonotonicTime>,
 }
 
 #[derive(Default)]
@@ -21,29 +31,78 @@ pub(crate) struct Clients {
     by_id: BTreeMap<ClientId, Client>,
     last_check: Option<MonotonicTime>,
     good: usize,
+    /// Came back since the last check.
+    returned: Vec<ClientId>,
+}
+
+/// What a sign of life changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sign {
+    /// It is not known and there is no room for more.
+    NoRoom,
+    /// Nothing.
+    Fine,
+    /// It was silent for so long that its segments were held back.
+    Back,
+}
+
+/// How long a client may be silent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// Its segments are not offered after this time.
+    pub ttl: Duration,
+    /// They are unmounted after this time more.
+    pub suspicion: Duration,
+}
+
+impl Patience {
+    fn reach(self, silence: Duration) -> Reach {
+        match silence {
+            silence if silence > self.ttl + self.suspicion => Reach::Gone,
+            silence if silence > self.ttl => Reach::Offline,
+            silence if silence > self.ttl / 2 => Reach::Suspect,
+            _ => Reach::Online,
+        }
+    }
+}
+
+/// A step down.
+struct Turn {
+    client: ClientId,
+    reach: Reach,
+    cause: UnmountCause,
 }
 
 /// If nobody looked for this long, the master itself was held up, and the clients' time stood still too.
 const CHECK_LATE: Duration = Duration::from_secs(2);
+
+/// A client at whose address another one answers has this long to ping; clients ping every second.
+const DOUBT: Duration = Duration::from_secs(3);
 
 impl Clients {
     pub fn in_good_standing(&self) -> usize {
         self.good
     }
 
-    /// Notes a sign of life. Answers whether the client is known now: beyond `max` clients it is not.
-    pub fn seen(&mut self, client: ClientId, now: MonotonicTime, max: usize) -> bool {
+    /// Notes a sign of life.
+    pub fn seen(&mut self, client: ClientId, now: MonotonicTime, max: usize) -> Sign {
         // So that a master that is held up before its first check notices.
         self.last_check.get_or_insert(now);
         if let Some(known) = self.by_id.get_mut(&client) {
             known.last_seen = known.last_seen.max(now);
-            return true;
+            known.doubted_until = None;
+            if std::mem::replace(&mut known.reach, Reach::Online) == Reach::Online {
+                return Sign::Fine;
+            }
+            self.returned.push(client);
+            return Sign::Back;
         }
-        let room = self.by_id.len() < max;
-        if room {
-            self.by_id.insert(client, Client { last_seen: now, in_good_standing: false });
+        if self.by_id.len() >= max {
+            return Sign::NoRoom;
         }
-        room
+        let new = Client { last_seen: now, in_good_standing: false, reach: Reach::Online, doubted_until: None };
+        self.by_id.insert(client, new);
+        Sign::Fine
     }
 
     pub fn is_good(&self, client: ClientId) -> bool {
@@ -58,18 +117,39 @@ impl Clients {
         }
     }
 
-    fn take_expired(&mut self, ttl: Duration, now: MonotonicTime) -> Vec<ClientId> {
+    /// Another client answers at the address of this one. Answers whether that was news.
+    pub fn doubt(&mut self, client: ClientId, now: MonotonicTime) -> bool {
+        let Some(known) = self.by_id.get_mut(&client).filter(|known| known.doubted_until.is_none()) else {
+            return false;
+        };
+        known.doubted_until = Some(now + DOUBT);
+        known.reach = known.reach.max(Reach::Offline);
+        true
+    }
+
+    /// Who takes a step down now. Those that are gone are forgotten.
+    fn turns(&mut self, patience: Patience, now: MonotonicTime) -> Vec<Turn> {
         let held_up = self.last_check.map_or(Duration::ZERO, |last| now.since(last));
         self.last_check = Some(now);
-        if held_up > CHECK_LATE {
-            self.by_id.values_mut().for_each(|client| client.last_seen = (client.last_seen + held_up).min(now));
+        let extra = if held_up > CHECK_LATE { held_up } else { Duration::ZERO };
+        let mut turns = Vec::new();
+        for (&client, known) in &mut self.by_id {
+            known.last_seen = (known.last_seen + extra).min(now);
+            known.doubted_until = known.doubted_until.map(|until| until + extra);
+            let silent = patience.reach(now.since(known.last_seen));
+            let (reach, cause) = match known.doubted_until {
+                Some(until) if now >= until && silent != Reach::Gone => (Reach::Gone, UnmountCause::Replaced),
+                _ => (silent, UnmountCause::ClientExpired),
+            };
+            if reach > known.reach {
+                known.reach = reach;
+                turns.push(Turn { client, reach, cause });
+            }
         }
-        let late = |client: &Client| now.since(client.last_seen) > ttl;
-        let expired: Vec<ClientId> = self.by_id.iter().filter(|(_, client)| late(client)).map(|(&id, _)| id).collect();
-        for id in &expired {
-            self.good -= usize::from(self.by_id.remove(id).is_some_and(|client| client.in_good_standing));
+        for gone in turns.iter().filter(|turn| turn.reach == Reach::Gone) {
+            self.good -= usize::from(self.by_id.remove(&gone.client).is_some_and(|client| client.in_good_standing));
         }
-        expired
+        turns
     }
 }
 
@@ -80,6 +160,8 @@ pub struct ClientReport {
     pub id: ClientId,
     /// `OK`, or `NEED_REMOUNT` while it only pings.
     pub status: ClientStatus,
+    /// How far its segments can be used.
+    pub reach: Reach,
     /// When it was last heard of.
     pub last_seen: MonotonicTime,
 }
@@ -91,22 +173,55 @@ impl Catalog {
     /// `INTERNAL_ERROR` (the peer's answer of a full queue) when there are too many clients.
     pub fn ping(&self, client: ClientId, now: MonotonicTime) -> Result<ClientStatus, ErrorCode> {
         let mut clients = self.clients.lock();
-        if !clients.seen(client, now, self.settings.clients_max) {
-            return Err(ErrorCode::INTERNAL_ERROR);
+        match clients.seen(client, now, self.settings.clients_max) {
+            Sign::NoRoom => return Err(ErrorCode::INTERNAL_ERROR),
+            Sign::Fine => {}
+            Sign::Back => self.follow(&mut self.segments.registry(), client, Reach::Online),
         }
         Ok(if clients.is_good(client) { ClientStatus::OK } else { ClientStatus::NEED_REMOUNT })
     }
 
-    /// Gives up clients that did not ping in time; to be called about every second. When the calls themselves were late,
-    /// the time of the delay does not count against the clients.
+    /// Takes trust away from clients that do not ping; to be called about every second. When the calls themselves were
+    /// late, the time of the delay does not count against the clients.
     pub fn expire_clients(&self, now: MonotonicTime, effects: &mut Effects) {
-        let expired = self.clients.lock().take_expired(self.settings.client_ttl, now);
-        for client in expired {
+        let patience = Patience { ttl: self.settings.client_ttl, suspicion: self.settings.client_suspicion_ttl };
+        // Held to the end: a ping must not come between the decision and what follows from it.
+        let mut clients = self.clients.lock();
+        let turns = clients.turns(patience, now);
+        let returned = clients.returned.drain(..).map(|client| (client, Reach::Online));
+        effects.clients_turned.extend(returned);
+        if turns.is_empty() {
+            return;
+        }
+        let mut registry = self.segments.registry();
+        let mut silent = Vec::new();
+        for Turn { client, reach, cause } in turns {
+            if reach != Reach::Suspect {
+                silent.push(client);
+            }
+            if reach != Reach::Gone {
+                self.follow(&mut registry, client, reach);
+                effects.clients_turned.push((client, reach));
+                continue;
+            }
             self.counters.add(|c| &c.clients_expired, 1);
-            self.unmount_all_of(client, UnmountCause::ClientExpired, now, effects);
+            self.unmount_all_of(&mut registry, client, cause, now, effects);
+            effects.clients_gone.push(client);
+        }
+        drop((registry, clients));
+        for client in silent {
+            // What it was writing or copying is free for others again.
             self.chores.lock().add_dead_writer(client);
             self.copies.lock().hurry(client, now);
-            effects.clients_gone.push(client);
+        }
+    }
+
+    /// Lets the segments of a client follow what is heard of it.
+    pub(crate) fn follow(&self, registry: &mut Registry, client: ClientId, reach: Reach) {
+        let owned = registry.iter().filter(|segment| segment.owner() == client);
+        let changed = owned.fold(false, |changed, segment| segment.set_reach(reach) || changed);
+        if changed {
+            self.segments.refresh(registry);
         }
     }
 
@@ -115,6 +230,7 @@ impl Catalog {
         let report = |(&id, client): (&ClientId, &Client)| ClientReport {
             id,
             status: if client.in_good_standing { ClientStatus::OK } else { ClientStatus::NEED_REMOUNT },
+            reach: client.reach,
             last_seen: client.last_seen,
         };
         self.clients.lock().by_id.iter().map(report).collect()

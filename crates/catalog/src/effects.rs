@@ -1,5 +1,6 @@
 //! What the catalog tells the master: why a put was refused, what is to be done, what happened.
 
+use crate::segment::Reach;
 use yb_types::{ByteLen, ClientId, ErrorCode, Generation, SegmentId};
 
 /// Why a put did not start. `code` is what goes on the wire; the rest is for logs, counters and our own clients.
@@ -192,11 +193,16 @@ pub struct Effects {
     pub segments_gone: Vec<SegmentGone>,
     /// Clients that were given up.
     pub clients_gone: Vec<ClientId>,
+    /// Clients that fell silent or came back, and how far their segments can be used now.
+    pub clients_turned: Vec<(ClientId, Reach)>,
 }
 
 impl Effects {
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
-        self.quiesce.is_empty() && self.segments_gone.is_empty() && self.clients_gone.is_empty()
+        self.quiesce.is_empty()
+            && self.segments_gone.is_empty()
+            && self.clients_gone.is_empty()
+            && self.clients_turned.is_empty()
     }
 }

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use yb_types::{ErrorCode, MonotonicTime};
 
 use crate::catalog::Catalog;
-use crate::entry::Entry;
+use crate::entry::{Entry, Replica};
 use crate::evict::LookedUp;
 use crate::groups::LeaseGrant;
 use crate::key::{KeyHash, Tenant};
@@ -158,10 +158,14 @@ fn readable<'s>(
     let entry = &state.slab[slot];
     match ObjectView::readable(entry, table) {
         Some(view) => Ok(Readable { slot, entry, view }),
-        None if !entry.is_finished() && ObjectView::whole(entry, table).replicas().next().is_some() => {
-            Err(ErrorCode::REPLICA_IS_NOT_READY)
-        }
+        None if may_come(entry, table) => Err(ErrorCode::REPLICA_IS_NOT_READY),
         // Its segments are gone, and the sweep has not come by yet.
         None => Err(ErrorCode::OBJECT_NOT_FOUND),
     }
+}
+
+/// Whether what cannot be read now may be readable later: it is being written, or its nodes are silent and may come back.
+fn may_come(entry: &Entry, table: &SegmentTable) -> bool {
+    let counts = |replica: &&Replica| replica.is_complete() || !entry.is_finished();
+    entry.replicas.as_slice().iter().filter(counts).any(|replica| table.live(replica.segment).is_some())
 }

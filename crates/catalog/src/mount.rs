@@ -8,8 +8,9 @@ use std::sync::Arc;
 use yb_types::{ClientId, ErrorCode, MonotonicTime, Segment, SegmentId, SegmentStatus};
 
 use crate::catalog::Catalog;
+use crate::clients::{Clients, Sign};
 use crate::effects::{Effects, MountRefusal, SegmentGone, UnmountCause};
-use crate::segment::{MountedSegment, Place};
+use crate::segment::{MountedSegment, Place, Reach};
 use crate::segments::Registry;
 
 /// What the segments of a pool may hold together: 4 EiB.
@@ -42,10 +43,9 @@ impl Catalog {
             Some(_) => {}
             None => check_overlap(&registry, &segment, client)?,
         }
-        if !clients.seen(client, now, self.settings.clients_max) {
-            return Err(MountRefusal::TooManyClients(client));
-        }
-        self.add_if_missing(&mut registry, segment, client, MonotonicTime(0), now, effects);
+        self.hear_of(&mut clients, &mut registry, client, now)?;
+        let mut mounting = Mounting { clients: &mut clients, registry: &mut registry, client, now, effects };
+        self.add_if_missing(&mut mounting, segment, MonotonicTime(0));
         clients.set_good(client);
         Ok(())
     }
@@ -78,12 +78,11 @@ impl Catalog {
                 None => check_overlap(&registry, segment, client)?,
             }
         }
-        if !clients.seen(client, now, self.settings.clients_max) {
-            return Err(MountRefusal::TooManyClients(client));
-        }
+        self.hear_of(&mut clients, &mut registry, client, now)?;
         let rests_until = now + self.longest_lease();
+        let mut mounting = Mounting { clients: &mut clients, registry: &mut registry, client, now, effects };
         for segment in segments {
-            self.add_if_missing(&mut registry, segment, client, rests_until, now, effects);
+            self.add_if_missing(&mut mounting, segment, rests_until);
         }
         clients.set_good(client);
         Ok(())
@@ -99,20 +98,36 @@ impl Catalog {
         }
     }
 
-    fn add_if_missing(
+    /// A mount is a sign of life.
+    fn hear_of(
         &self,
+        clients: &mut Clients,
         registry: &mut Registry,
-        segment: Segment,
         client: ClientId,
-        rests_until: MonotonicTime,
         now: MonotonicTime,
-        effects: &mut Effects,
-    ) {
+    ) -> Result<(), MountRefusal> {
+        match clients.seen(client, now, self.settings.clients_max) {
+            Sign::NoRoom => return Err(MountRefusal::TooManyClients(client)),
+            Sign::Fine => {}
+            Sign::Back => self.follow(registry, client, Reach::Online),
+        }
+        Ok(())
+    }
+
+    fn add_if_missing(&self, mounting: &mut Mounting<'_>, segment: Segment, rests_until: MonotonicTime) {
+        let Mounting { clients, registry, client, now, effects } = mounting;
+        let (client, now) = (*client, *now);
         if registry.get(segment.id).is_some() {
             return;
         }
         for old in registry.overlapping(&segment) {
             self.take_away(registry, &old, UnmountCause::Replaced, now, effects);
+        }
+        for old in registry.at_the_address_of(&segment, client) {
+            if clients.doubt(old, now) {
+                self.follow(registry, old, Reach::Offline);
+                effects.clients_turned.push((old, Reach::Offline));
+            }
         }
         let quiet_until = registry.quiet_until(&segment).max(rests_until);
         let room = Arc::clone(self.segments.room());
@@ -211,15 +226,15 @@ impl Catalog {
 
     pub(crate) fn unmount_all_of(
         &self,
+        registry: &mut Registry,
         client: ClientId,
         cause: UnmountCause,
         now: MonotonicTime,
         effects: &mut Effects,
     ) {
-        let mut registry = self.segments.registry();
         let owned: Vec<_> = registry.iter().filter(|segment| segment.owner() == client).cloned().collect();
         for segment in owned {
-            self.take_away(&mut registry, &segment, cause, now, effects);
+            self.take_away(registry, &segment, cause, now, effects);
         }
     }
 
@@ -260,6 +275,15 @@ impl Catalog {
     pub fn segment_status(&self, id: SegmentId) -> Option<SegmentStatus> {
         self.segments.registry().get(id).map(|segment| segment.status())
     }
+}
+
+/// A mount that was accepted.
+struct Mounting<'a> {
+    clients: &'a mut Clients,
+    registry: &'a mut Registry,
+    client: ClientId,
+    now: MonotonicTime,
+    effects: &'a mut Effects,
 }
 
 fn check_range(segment: &Segment) -> Result<(), MountRefusal> {

@@ -283,7 +283,12 @@ impl Catalog {
         };
         let entry = &state.slab[slot];
         if entry.is_finished() {
-            return Err(PutRefusal::Exists);
+            if entry.is_referenced() || ObjectView::readable(entry, &self.segments.load()).is_some() {
+                return Err(PutRefusal::Exists);
+            }
+            // All its nodes are silent: nobody can read it, and this caller has its bytes.
+            self.erase(state, slot, Leave::Readable, now, batch.effects);
+            return self.clear_the_way(batch, item, state);
         }
         if entry.started() + self.settings.discard_timeout >= now {
             return Err(PutRefusal::Busy);

@@ -5,11 +5,11 @@
 //!   gone, so a table loaded *after* the lock of a replica's shard was taken always resolves it;
 //! - a segment that is being unmounted takes no new extents before its sweep begins, so the sweep meets all it held.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
-use yb_types::{ByteLen, MonotonicTime, Segment, SegmentId};
+use yb_types::{ByteLen, ClientId, MonotonicTime, Segment, SegmentId};
 
 use crate::placement::PlacementView;
 use crate::room::RoomIndex;
@@ -85,6 +85,17 @@ impl Registry {
         self.by_id.values().filter(overlaps).cloned().collect()
     }
 
+    /// Other clients with a segment at the same `host:port`, as data address or as name. Names without a port say nothing.
+    pub fn at_the_address_of(&self, segment: &Segment, client: ClientId) -> BTreeSet<ClientId> {
+        let same = |a: &str, b: &str| a == b && has_port(a);
+        let is_there = |other: &&Arc<MountedSegment>| {
+            let info = other.info();
+            same(&info.te_endpoint, &segment.te_endpoint) || same(&info.name, &segment.name)
+        };
+        let others = self.by_id.values().filter(|other| other.owner() != client);
+        others.filter(is_there).map(|other| other.owner()).collect()
+    }
+
     /// When memory that was lost with a client may be used again.
     pub fn quiet_until(&self, segment: &Segment) -> MonotonicTime {
         let same = |lost: &&LostRange| {
@@ -98,6 +109,10 @@ impl Registry {
         let endpoint = segment.te_endpoint.clone();
         self.lost.push(LostRange { endpoint, base: segment.base, size: segment.size, quiet_until });
     }
+}
+
+fn has_port(address: &str) -> bool {
+    address.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|p| p > 0))
 }
 
 fn ranges_meet(a: u64, a_len: u64, b: u64, b_len: u64) -> bool {

@@ -46,8 +46,10 @@ pub struct CatalogSettings {
     /// `put_start_release_timeout_sec`: space that a writer may still write to stays out of use this long, counted from
     /// the start of its put. Must be larger than the discard timeout.
     pub release_timeout: Duration,
-    /// `client_ttl`: a client that does not ping this long is given up.
+    /// `client_ttl`: the segments of a client that does not ping this long are not offered any more.
     pub client_ttl: Duration,
+    /// `client_suspicion_ttl_sec`: after this time more they are unmounted. 0 is the behaviour of 0.3.13.
+    pub client_suspicion_ttl: Duration,
     /// Pings of more clients than this are refused.
     pub clients_max: usize,
     /// `allocation_strategy`.
@@ -83,6 +85,7 @@ impl Default for CatalogSettings {
             discard_timeout: Duration::from_secs(30),
             release_timeout: Duration::from_secs(600),
             client_ttl: Duration::from_secs(10),
+            client_suspicion_ttl: Duration::from_secs(20),
             clients_max: 1 << 20,
             allocation_strategy: AllocationStrategy::Balanced,
             alignment: Alignment::CACHE_LINE,

@@ -269,7 +269,7 @@ fn copies_of_a_client_that_is_gone_are_given_up_at_once() {
     }
     let now = pool.now;
     pool.catalog.ping(client(200), now).unwrap();
-    for _ in 0..12 {
+    for _ in 0..32 {
         pool.advance(SECOND);
         let now = pool.now;
         for owner in [100, 101, 102] {

@@ -181,7 +181,7 @@ fn hosts_are_told_from_addresses_if_need_be() {
 fn local_first_goes_by_hosts_in_order_and_turns_within_one() {
     let mut pool = Pool::new(settings(AllocationStrategy::LocalFirst));
     for (number, name, host) in [(1, "a1", "a"), (2, "c1", "c"), (3, "c2", "c"), (4, "d1", "d"), (5, "x", "")] {
-        let endpoint = "127.0.0.1:5".to_owned();
+        let endpoint = format!("127.0.0.1:{number}");
         pool.mount(Segment { te_endpoint: endpoint, ..on_host(number, name, host) }, number).unwrap();
     }
     let used = |pool: &mut Pool, host: &str, count: usize, size: u64| {

@@ -4,6 +4,8 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::*;
 use yb_catalog::*;
 use yb_types::*;
@@ -108,9 +110,134 @@ fn an_unmounted_segment_is_gone_at_once_and_forgotten_in_steps() {
     assert_eq!(pool.get("both").unwrap().replicas[0].0, "b");
 }
 
+/// A client that falls silent is given up at once when its time to live is over, as in 0.3.13.
+fn strict() -> CatalogSettings {
+    CatalogSettings { client_suspicion_ttl: Duration::ZERO, ..CatalogSettings::default() }
+}
+
+/// Lets time pass second by second; these clients ping.
+fn pass(pool: &mut Pool, seconds: u64, alive: &[u64]) {
+    for _ in 0..seconds {
+        pool.advance(SECOND);
+        for &number in alive {
+            pool.catalog.ping(client(number), pool.now).unwrap();
+        }
+        pool.catalog.expire_clients(pool.now, &mut pool.effects);
+    }
+}
+
+fn reach(pool: &Pool, owner: u64) -> Option<Reach> {
+    pool.catalog.clients().iter().find(|report| report.id == client(owner)).map(|report| report.reach)
+}
+
+#[test]
+fn a_client_loses_trust_in_steps_and_one_that_comes_back_loses_nothing() {
+    let mut pool = Pool::with(CatalogSettings::default(), &[("a", MIB), ("b", MIB)]);
+    let keys: Vec<String> = (0..40).map(|at| format!("key-{at}")).collect();
+    pool.config.preferred_segments = vec!["a".into()];
+    keys.iter().for_each(|key| drop(pool.put(key, 100)));
+    pool.config.preferred_segments = vec!["b".into()];
+    pool.put("other", 100);
+    pool.config.preferred_segments.clear();
+
+    pass(&mut pool, 5, &[101]);
+    assert_eq!(reach(&pool, 100), Some(Reach::Online));
+    pass(&mut pool, 1, &[101]);
+    assert_eq!(reach(&pool, 100), Some(Reach::Suspect));
+    assert!((0..20).all(|at| pool.put(&format!("suspect-{at}"), 100).replicas[0].0 == "b"), "nothing more is placed");
+    assert!(pool.exists("key-0", Probe::Only) && pool.get("key-0").is_ok(), "reads go on");
+    assert_eq!(pool.start(1, "key-0", 100), Err(PutRefusal::Exists));
+
+    pass(&mut pool, 5, &[101]);
+    assert_eq!(reach(&pool, 100), Some(Reach::Offline));
+    assert!(!pool.exists("key-0", Probe::Only), "not offered");
+    assert_eq!(pool.get("key-0"), Err(ErrorCode::REPLICA_IS_NOT_READY));
+    assert_eq!(pool.catalog.stats().capacity_bytes, 2 * MIB, "all is kept");
+    assert_eq!(pool.put("key-1", 100).replicas[0].0, "b", "a key that nobody can read is written anew");
+    pool.catalog.assert_consistent();
+
+    assert_eq!(pool.catalog.ping(client(100), pool.now), Ok(ClientStatus::OK), "no remount");
+    assert_eq!(reach(&pool, 100), Some(Reach::Online));
+    assert!(keys.iter().all(|key| pool.get(key).is_ok()));
+    assert_eq!(pool.get("key-1").unwrap().replicas[0].0, "b");
+    pool.config.preferred_segments = vec!["a".into()];
+    assert_eq!(pool.put("new", 100).replicas[0].0, "a");
+    pass(&mut pool, 1, &[100, 101]);
+    let steps = [Reach::Suspect, Reach::Offline, Reach::Online].map(|reach| (client(100), reach));
+    assert_eq!(pool.effects.clients_turned, steps);
+
+    pass(&mut pool, 30, &[101]);
+    assert_eq!(reach(&pool, 100), Some(Reach::Offline));
+    assert_eq!(pool.catalog.segments().len(), 2);
+    pass(&mut pool, 1, &[101]);
+    assert_eq!(pool.effects.clients_gone, [client(100)]);
+    assert_eq!(pool.get("key-0"), Err(ErrorCode::OBJECT_NOT_FOUND));
+    pool.upkeep();
+    assert_eq!(pool.catalog.segments().len(), 1);
+    assert!(pool.get("other").is_ok() && pool.get("key-1").is_ok());
+    pool.catalog.assert_consistent();
+}
+
+#[test]
+fn an_upsert_beside_what_nobody_can_read_is_not_lost() {
+    let mut pool = Pool::with(CatalogSettings::default(), &[("a", MIB), ("b", MIB)]);
+    pool.config.replica_num = 2;
+    pool.put("both", 100);
+    pass(&mut pool, 12, &[101]);
+    assert_eq!(pool.get("both").unwrap().replicas.len(), 1, "the other replica is offered");
+    assert_eq!(pool.start(1, "both", 100), Err(PutRefusal::Exists));
+    pass(&mut pool, 20, &[101]);
+    pool.upkeep();
+    assert_eq!(pool.get("both").unwrap().replicas.len(), 1);
+    pool.catalog.assert_consistent();
+}
+
+fn at_address(number: u64, name: &str, endpoint: &str) -> Segment {
+    Segment { te_endpoint: endpoint.into(), ..segment(number, name, MIB) }
+}
+
+#[test]
+fn a_process_started_again_at_the_same_address_makes_the_old_one_step_back_at_once() {
+    for (name, endpoint) in [("node", "10.0.0.1:7"), ("10.0.0.1:99", "10.0.0.1:8")] {
+        let mut pool = Pool::new(CatalogSettings::default());
+        pool.mount(at_address(1, "node", "10.0.0.1:7"), 100).unwrap();
+        pool.mount(at_address(5, "10.0.0.1:99", "10.0.0.1:2"), 100).unwrap();
+        pool.mount(at_address(2, "far", "10.0.0.2:7"), 101).unwrap();
+        pool.config.preferred_segments = vec!["node".into()];
+        pool.put("key", 100);
+        pool.mount(at_address(3, name, endpoint), 200).unwrap();
+        assert!(!pool.exists("key", Probe::Only), "its keys do not exist from now on");
+        let found = pool.put("key", 100);
+        assert!(found.replicas[0].1 >> 40 != 1, "a put does not answer that it was there: {found:?}");
+        pass(&mut pool, 2, &[101, 200]);
+        assert!(pool.effects.clients_gone.is_empty());
+        pass(&mut pool, 1, &[101, 200]);
+        assert_eq!(pool.effects.clients_gone, [client(100)]);
+        assert!(pool.effects.segments_gone.iter().all(|gone| gone.cause == UnmountCause::Replaced));
+        pool.upkeep();
+        assert!(pool.get("key").is_ok());
+        pool.catalog.assert_consistent();
+    }
+}
+
+#[test]
+fn two_living_clients_at_one_address_stay() {
+    let mut pool = Pool::new(CatalogSettings::default());
+    pool.mount(at_address(1, "node", "10.0.0.1:7"), 100).unwrap();
+    pool.put("key", 100);
+    pool.mount(at_address(2, "node", "10.0.0.1:7"), 200).unwrap();
+    assert!(!pool.exists("key", Probe::Only));
+    assert_eq!(pool.catalog.ping(client(100), pool.now), Ok(ClientStatus::OK));
+    assert!(pool.get("key").is_ok(), "it lives");
+    pass(&mut pool, 30, &[100, 200]);
+    assert!(pool.get("key").is_ok() && pool.effects.clients_gone.is_empty());
+    pool.mount(at_address(3, "node", "localhost"), 300).unwrap();
+    assert!(pool.get("key").is_ok(), "a name without a port says nothing");
+}
+
 #[test]
 fn a_silent_client_loses_its_segments_and_its_unfinished_puts() {
-    let mut pool = Pool::with(CatalogSettings::default(), &[("a", MIB), ("b", MIB)]);
+    let mut pool = Pool::with(strict(), &[("a", MIB), ("b", MIB)]);
     pool.config.preferred_segments = vec!["a".into()];
     pool.put("on-a", 100);
     pool.config.preferred_segments = vec!["b".into()];
@@ -134,7 +261,7 @@ fn a_silent_client_loses_its_segments_and_its_unfinished_puts() {
 
 #[test]
 fn a_master_that_was_held_up_expires_nobody() {
-    let mut pool = Pool::with_segment(MIB);
+    let mut pool = Pool::with(strict(), &[("a", MIB)]);
     pool.catalog.expire_clients(pool.now, &mut pool.effects);
     pool.advance(60 * SECOND);
     pool.catalog.expire_clients(pool.now, &mut pool.effects);
@@ -156,7 +283,7 @@ fn a_master_that_was_held_up_before_its_first_check_expires_nobody() {
 
 #[test]
 fn memory_that_comes_back_after_expiry_rests_for_one_lease() {
-    let mut pool = Pool::with_segment(MIB);
+    let mut pool = Pool::with(strict(), &[("a", MIB)]);
     pool.put("key", 100);
     pool.catalog.expire_clients(pool.now, &mut pool.effects);
     for _ in 0..11 {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use yb_admin::MetadataLedger;
-use yb_catalog::{Catalog, Effects, UnmountCause};
+use yb_catalog::{Catalog, Effects, Reach, UnmountCause};
 use yb_env::{Clock, Rng};
 use yb_metadata::Keys;
 use yb_metrics::Lane;
@@ -93,8 +93,23 @@ impl Shared {
                 );
             }
         }
+        for (client, reach) in effects.clients_turned.drain(..) {
+            match reach {
+                Reach::Online => tracing::info!(event = "client_back", %client, "client pings again: nothing was lost"),
+                Reach::Suspect => tracing::info!(
+                    event = "client_suspect",
+                    %client,
+                    "client is silent: nothing more is placed in its segments"
+                ),
+                Reach::Offline | Reach::Gone => tracing::warn!(
+                    event = "client_offline",
+                    %client,
+                    "client is silent, or another process answers at its address: its segments are not offered"
+                ),
+            }
+        }
         for client in effects.clients_gone.drain(..) {
-            tracing::info!(event = "client_gone", %client, "client gone: no ping within client_ttl");
+            tracing::info!(event = "client_gone", %client, "client gone: no ping within client_ttl and client_suspicion_ttl_sec");
             self.nodes.forget(client);
             self.jobs.note_gone(client);
         }

@@ -44,7 +44,10 @@ fn a_session_starts_as_the_peer_starts_it() {
 
 #[test]
 fn a_silent_client_is_given_up_and_comes_back() {
-    let rig = Rig::with(|config| config.catalog.client_ttl = Duration::from_millis(300));
+    let rig = Rig::with(|config| {
+        config.catalog.client_ttl = Duration::from_millis(300);
+        config.catalog.client_suspicion_ttl = Duration::ZERO;
+    });
     let caller = rig.caller();
     let segment = caller.give_memory(1 << 20);
     caller.put(b"k", 100).unwrap();
@@ -61,6 +64,7 @@ fn a_silent_client_is_given_up_and_comes_back() {
 fn what_a_silent_client_left_in_the_metadata_server_goes_with_it() {
     let rig = Rig::with(|config| {
         config.catalog.client_ttl = Duration::from_millis(300);
+        config.catalog.client_suspicion_ttl = Duration::ZERO;
         config.metadata = Some(MetadataOptions::from_env("127.0.0.1:0", |_| None));
         config.metadata_cleanup = Some(Keys::default());
     });

@@ -34,9 +34,6 @@ fn every_flag_of_both_peer_releases_is_known_with_the_old_default() {
             assert_eq!(setting.default, "balanced", "fills pools more evenly than the peer's, see docs/placement.md");
             continue;
         }
-        if name == "client_suspicion_ttl_sec" {
-            continue; // off, as in 0.3.13, which has no second step
-        }
         let default = if default == "''" { "" } else { default };
         assert_eq!(setting.parse(setting.default).unwrap(), setting.parse(default).unwrap(), "{name}");
     }

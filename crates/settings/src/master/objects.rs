@@ -104,13 +104,14 @@ pub(super) const OBJECTS: &[Setting] = &[
 ];
 
 pub(super) const CLIENTS: &[Setting] = &[
-    Setting::peer("client_ttl", Kind::I64, "10", "A client that has not pinged for this time is gone; its segments are dropped.")
+    Setting::peer("client_ttl", Kind::I64, "10", "The segments of a client that has not pinged for this time are not offered any more (after half of it nothing more is placed in them).")
         .unit(Unit::Seconds)
         .range(1, 31_536_000)
         .alias(&["client_live_ttl_sec", "client_active_ttl_sec"]).live(),
-    Setting::peer14("client_suspicion_ttl_sec", Kind::I64, "0", "A silent client may come back within this further time without mounting again. 0 is the behaviour of 0.3.13 (0.3.14 defaults to 20).")
+    Setting::peer14("client_suspicion_ttl_sec", Kind::I64, "20", "A client that pings again within this further time loses nothing; then its segments are dropped. 0 drops them at once, as 0.3.13.")
         .unit(Unit::Seconds)
-        .not_built("two-step client liveness"),
+        .range(0, 31_536_000)
+        .live(),
     Setting::ours("dial_back", Kind::Bool, "true", "At mount, connect to the data address that a node announces: a node of this project is refused if nobody answers there, one of the peer's is only counted and logged."),
     Setting::ours("dial_back_timeout", Kind::Duration, "2s", "How long such a connection may take.").unit(Unit::Millis).range(10, 60_000).live(),
 ];

@@ -101,7 +101,8 @@ pub(crate) fn may_remove(entry: &Entry, force: Force, now: MonotonicTime) -> Res
     if force == Force::No && entry.kept_until() > now {
         return Err(ErrorCode::OBJECT_HAS_LEASE);
     }
-    if entry.successor().is_some() {
+    let is_written = entry.replicas.as_slice().iter().any(|replica| !replica.is_complete());
+    if is_written || entry.successor().is_some() {
         return Err(ErrorCode::REPLICA_IS_NOT_READY);
     }
     if entry.extras().is_some_and(|extras| extras.is_copied()) {

@@ -145,8 +145,8 @@ fn an_object_that_is_being_copied_is_neither_evicted_nor_removed() {
     let mut pool = Copier::new();
     pool.put_in("a", "k");
     pool.begin(100, CopyKind::Copy, "k", "a", &["b"]).unwrap();
-    assert_eq!(pool.remove("k", Force::No), E(ErrorCode::OBJECT_HAS_REPLICATION_TASK));
-    assert_eq!(pool.remove("k", Force::Yes), E(ErrorCode::OBJECT_HAS_REPLICATION_TASK));
+    assert_eq!(pool.remove("k", Force::No), E(ErrorCode::REPLICA_IS_NOT_READY));
+    assert_eq!(pool.remove("k", Force::Yes), E(ErrorCode::REPLICA_IS_NOT_READY));
     assert_eq!(pool.catalog.remove_all(None, Force::Yes, pool.now), 0);
     let goal = EvictionGoal { target: ByteLen(1 << 30), at_least: ByteLen(1 << 30) };
     assert_eq!(pool.catalog.evict(&goal, 1000, pool.now).keys, 0);

@@ -89,7 +89,6 @@ pub const RULES: &[Rule] = &[
             }
             // The read of another member, being upserted, renewed the group.
             Op::Remove { .. } if pair.memory.grouped && pair.ours.is_code(Code::OBJECT_HAS_LEASE) => true,
-            Op::Start { .. } if pair.ever_grouped && pair.theirs.is_code(Code::INVALID_PARAMS) => true,
             _ => pair.memory.upserting && (!pair.theirs.succeeded() || *pair.theirs == Answer::Flag(false)),
         },
     },
@@ -103,9 +102,20 @@ pub const RULES: &[Rule] = &[
         },
     },
     Rule {
-        name: "lease-of-a-group-left",
+        name: "group-left",
         parts: true,
-        applies: |pair| pair.ever_grouped && !pair.memory.grouped && pair.is_kept_by_a_lease(),
+        applies: |pair| {
+            let upsert = matches!(pair.op, Op::Start { write: Write::Upsert, .. });
+            let refused = upsert && pair.theirs.is_code(Code::INVALID_PARAMS);
+            pair.ever_grouped && !pair.memory.grouped && (refused || pair.is_kept_by_a_lease())
+        },
+    },
+    Rule {
+        name: "repeated-end-of-a-copied-object",
+        parts: false,
+        applies: |pair| {
+            matches!(pair.op, Op::End { .. }) && *pair.ours == Answer::Done && pair.theirs.is_code(Code::INVALID_WRITE)
+        },
     },
     Rule {
         name: "one-write-of-a-client",

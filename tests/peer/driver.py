@@ -141,6 +141,11 @@ class Session:
         """Any method whose arguments and answer are plain values."""
         return getattr(self.store, name)(*args, **kwargs)
 
+    def task_status(self, task):
+        """Number of the status of a task, and its message."""
+        answer, code = self.store.query_task(tuple(task))
+        return [int(answer.status), answer.message] if code == 0 else [code, "not known"]
+
     def crash(self):
         """Ends this process at once, as a killed client would."""
         os._exit(1)

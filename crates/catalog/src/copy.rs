@@ -158,8 +158,8 @@ impl Catalog {
                 Some(replica) => placed.push(replica),
                 None => {
                     self.give_back(&placed, reserve.table);
+                    // Nothing is evicted for a copy: what would go is anywhere, the room is wanted here.
                     self.tenants.refund(entry.tenant, bytes);
-                    self.starved.store(true, Ordering::Relaxed);
                     return Err(ErrorCode::NO_AVAILABLE_HANDLE);
                 }
             }

@@ -54,6 +54,8 @@ pub enum Command {
     Rm(RmArgs),
     /// Show segments, use, keys and clients of a master
     Status(StatusArgs),
+    /// Move everything off segments before their node leaves; watch or call off such a job
+    Drain(DrainArgs),
     /// Settings: what they mean, what holds, and where it came from
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -208,6 +210,35 @@ fn from_config_file(path: &Path) -> Outcome<Option<String>> {
 /// `status`
 #[derive(Debug, Args)]
 pub struct StatusArgs {
+    /// Where to ask
+    #[command(flatten)]
+    pub admin: AdminAddress,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `drain`
+#[derive(Debug, Args)]
+pub struct DrainArgs {
+    /// Names of the segments to empty, as `yuebing status` shows them
+    #[arg(value_name = "SEGMENT", conflicts_with = "job")]
+    pub segments: Vec<String>,
+    /// Only these segments take the objects [default: all others]
+    #[arg(long, value_name = "SEGMENT")]
+    pub to: Vec<String>,
+    /// Moves under way at a time; nodes of Mooncake ask for work once a second, so give them 16 or more
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
+    pub concurrency: u32,
+    /// A job that runs already
+    #[arg(long, value_name = "ID")]
+    pub job: Option<String>,
+    /// Wait for the end of the job and show how far it is
+    #[arg(long)]
+    pub watch: bool,
+    /// Call the job off; its segments take objects again
+    #[arg(long, requires = "job")]
+    pub cancel: bool,
     /// Where to ask
     #[command(flatten)]
     pub admin: AdminAddress,

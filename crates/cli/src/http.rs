@@ -1,4 +1,4 @@
-//! One GET to the admin port: the least of HTTP that two kinds of master need.
+//! One request to the admin port: the least of HTTP that two kinds of master need.
 
 use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -22,22 +22,41 @@ pub struct Answer {
 /// # Errors
 /// A text naming the address and what the connection said.
 pub fn get(address: &str, path: &str) -> Result<Answer, String> {
+    request(address, "GET", path, "")
+}
+
+/// Sends `address` (host:port) a request of any method, with a body of JSON or none.
+///
+/// # Errors
+/// A text naming the address and what the connection said.
+pub fn request(address: &str, method: &str, path: &str, body: &str) -> Result<Answer, String> {
     let failed = |what: &str, error: &dyn std::fmt::Display| format!("http://{address}{path}: {what}: {error}");
     let targets = address.to_socket_addrs().map_err(|e| failed("cannot resolve", &e))?;
     let mut last = failed("cannot resolve", &"no address");
     for target in targets {
         match TcpStream::connect_timeout(&target, TIMEOUT) {
-            Ok(stream) => return exchange(stream, address, path).map_err(|e| failed("no answer", &e)),
+            Ok(stream) => {
+                return exchange(stream, &head(address, method, path, body), body).map_err(|e| failed("no answer", &e));
+            }
             Err(error) => last = failed("cannot connect", &error),
         }
     }
     Err(last)
 }
 
-fn exchange(mut stream: TcpStream, host: &str, path: &str) -> std::io::Result<Answer> {
+fn head(host: &str, method: &str, path: &str, body: &str) -> String {
+    let about = match body {
+        "" if method == "GET" => String::new(),
+        _ => format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len()),
+    };
+    format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nAccept: */*\r\n{about}\r\n")
+}
+
+fn exchange(mut stream: TcpStream, head: &str, body: &str) -> std::io::Result<Answer> {
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_write_timeout(Some(TIMEOUT))?;
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nAccept: */*\r\n\r\n")?;
+    stream.write_all(head.as_bytes())?;
+    stream.write_all(body.as_bytes())?;
     let mut raw = Vec::new();
     stream.take(MAX_ANSWER_BYTES).read_to_end(&mut raw)?;
     parse(&raw).ok_or_else(|| std::io::Error::other("not an HTTP answer"))

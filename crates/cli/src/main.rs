@@ -62,6 +62,7 @@ fn run(command: &Command) -> Outcome {
         Command::Rm(args) => commands::objects::rm(args),
         Command::Replay(args) if args.simulate => commands::simulate::run(args),
         Command::Replay(args) => commands::replay::run(args),
+        Command::Drain(args) => commands::drain::run(args),
         Command::Status(args) => commands::status::run(args),
         Command::Config(command) => commands::config::run(command),
         Command::Doctor(args) => commands::doctor::run(args),

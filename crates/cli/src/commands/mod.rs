@@ -4,6 +4,7 @@ pub mod bench;
 mod bench_transfer;
 pub mod config;
 pub mod doctor;
+pub mod drain;
 pub mod objects;
 pub mod replay;
 pub mod simulate;

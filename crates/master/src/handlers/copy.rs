@@ -27,9 +27,6 @@ fn begin(context: &Context<'_, '_>, kind: CopyKind, call: &CopyCall<'_>) -> Erro
         CopyKind::Copy => catalog.copy_start(call, sink),
         CopyKind::Move => catalog.move_start(call, sink),
     };
-    if answer == Err(ErrorCode::NO_AVAILABLE_HANDLE) {
-        context.shared.janitor.wake();
-    }
     answer.and_then(|()| begun.ok_or(ErrorCode::INTERNAL_ERROR))
 }
 

@@ -70,6 +70,10 @@ pub enum PutRefusal {
     /// No segment has a free extent of that size, and evicting did not make one. Retry later.
     #[error("no segment has a free extent of that size")]
     NoSpace,
+    /// No space, and everything that is stored is leased, pinned, in use or being written: waiting a moment is of no use.
+    /// Retry when leases have ended.
+    #[error("no space is free, and nothing may be evicted now: all objects are leased, pinned or in use")]
+    NothingEvictable,
     /// The shard's table is full (2^32 objects).
     #[error("the catalog is full")]
     CatalogFull,
@@ -90,6 +94,7 @@ impl PutRefusal {
             PutRefusal::NoSegment
             | PutRefusal::LargerThanAnySegment
             | PutRefusal::NoSpace
+            | PutRefusal::NothingEvictable
             | PutRefusal::CatalogFull => ErrorCode::NO_AVAILABLE_HANDLE,
             _ => ErrorCode::INVALID_PARAMS,
         }
@@ -97,8 +102,9 @@ impl PutRefusal {
 
     /// Whether the same call can succeed later.
     pub fn is_retryable(self) -> bool {
-        use PutRefusal::{Busy, Copied, NoSegment, NoSpace, OwnWriteOpen, QuotaExceeded, Referenced};
-        matches!(self, Busy | OwnWriteOpen | Copied | Referenced | NoSegment | NoSpace | QuotaExceeded)
+        use PutRefusal::{Busy, Copied, NoSegment, NoSpace, NothingEvictable, OwnWriteOpen, QuotaExceeded, Referenced};
+        let later = matches!(self, Busy | OwnWriteOpen | Copied | Referenced | QuotaExceeded);
+        later || matches!(self, NoSegment | NoSpace | NothingEvictable)
     }
 }
 

@@ -11,6 +11,7 @@ use crate::entry::flag;
 use crate::evict::Newcomers;
 use crate::key::KeyHash;
 use crate::shard::ShardState;
+use crate::view::ObjectView;
 
 impl Catalog {
     /// Makes objects readable whose bytes have all arrived. `items`: key and checksum. `sink` gets one result a key, in
@@ -121,6 +122,16 @@ impl Catalog {
             self.erase(&mut state, slot, Leave::Unfinished { until, revoked: true }, caller.now, effects);
         }
         Ok(())
+    }
+
+    /// Shows the write that the caller has under way under a key: to answer a start again.
+    pub fn open_write<R>(&self, caller: &Caller, key: &[u8], show: impl FnOnce(Option<ObjectView<'_>>) -> R) -> R {
+        let hash = self.hash(caller.tenant, key);
+        let state = self.shards[hash.shard].state.read();
+        let table = self.segments.load();
+        let write = state.find(caller.tenant, hash.word, key).and_then(|slot| state.write_under_way(slot));
+        let own = write.map(|slot| &state.slab[slot]).filter(|entry| entry.creator == caller.client);
+        show(own.map(|entry| ObjectView::whole(entry, &table)))
     }
 
     /// What the caller has under a key: the write that it has under way, or the object that it wrote.

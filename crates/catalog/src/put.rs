@@ -206,6 +206,7 @@ impl Catalog {
                     if again {
                         continue;
                     }
+                    let refusal = tries.explain(refusal);
                     self.count_refusal(batch.call.caller.tenant, refusal);
                     return sink(Err(refusal));
                 }
@@ -230,7 +231,7 @@ impl Catalog {
         match refusal {
             PutRefusal::Busy | PutRefusal::OwnWriteOpen => self.counters.add(|c| &c.busy_keys, 1),
             PutRefusal::LargerThanAnySegment => self.counters.add(|c| &c.too_large, 1),
-            PutRefusal::NoSpace => self.starved.store(true, Ordering::Relaxed),
+            PutRefusal::NoSpace | PutRefusal::NothingEvictable => self.starved.store(true, Ordering::Relaxed),
             PutRefusal::QuotaExceeded | PutRefusal::LargerThanQuota => self.tenants.count_rejection(tenant),
             _ => {}
         }

@@ -10,7 +10,7 @@ use yb_types::{ByteLen, MonotonicTime};
 
 use crate::catalog::{Catalog, Leave};
 use crate::departed::Absence;
-use crate::effects::Effects;
+use crate::effects::{Effects, PutRefusal};
 use crate::entry::{Entry, flag};
 use crate::evict::{Policies, place_of, shard_and_slot};
 use crate::groups::{Group, Leaving};
@@ -76,9 +76,16 @@ pub(crate) struct MakeRoom {
     released: bool,
     evictions: u32,
     tenant_evictions: u32,
+    /// The last look found nothing that may go.
+    exhausted: bool,
 }
 
 impl MakeRoom {
+    /// Why there is no space after all.
+    pub fn explain(&self, refusal: PutRefusal) -> PutRefusal {
+        if refusal == PutRefusal::NoSpace && self.exhausted { PutRefusal::NothingEvictable } else { refusal }
+    }
+
     /// Whether the tenant's own objects may be asked once more.
     pub fn may_ask_tenant(&mut self) -> bool {
         self.tenant_evictions += 1;
@@ -160,7 +167,9 @@ impl Catalog {
         if self.tenants.is_multi() && self.make_room_fairly(tenant, size, now) {
             return true;
         }
-        self.evict(&EvictionGoal::just(size), budget, now).bytes.0 > 0
+        let done = self.evict(&EvictionGoal::just(size), budget, now);
+        tries.exhausted = done.exhausted && done.keys == 0;
+        done.bytes.0 > 0
     }
 
     fn evict_pass(&self, policies: &mut MutexGuard<'_, Policies>, pass: &Pass, left: &mut u32, done: &mut Reclaimed) {

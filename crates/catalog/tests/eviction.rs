@@ -141,7 +141,7 @@ fn a_put_that_cannot_be_helped_leaves_a_note_for_the_janitor() {
     for at in 0..64 {
         pool.get(&format!("key-{at}")).unwrap();
     }
-    assert_eq!(pool.start(1, "one more", 16 * KIB), Err(PutRefusal::NoSpace));
+    assert_eq!(pool.start(1, "one more", 16 * KIB), Err(PutRefusal::NothingEvictable));
     assert_eq!(left(&pool, 64).len(), 64);
     let goal = pool.catalog.eviction_goal().unwrap();
     pool.advance(10 * SECOND);

@@ -150,7 +150,7 @@ impl Model {
                 let state = State::Unfinished { started: now };
                 self.objects.insert(key.into(), Object { writer, hard_pin, state, found });
             }
-            (before, Err(PutRefusal::NoSpace | PutRefusal::NoSegment)) => {
+            (before, Err(PutRefusal::NoSpace | PutRefusal::NothingEvictable | PutRefusal::NoSegment)) => {
                 // The old write had to go before the lack of space was known.
                 if let Some(State::Unfinished { started, .. }) = before {
                     assert!(*started + 30 * SECOND < now);

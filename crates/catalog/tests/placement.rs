@@ -227,7 +227,7 @@ fn the_strategy_for_cxl_takes_the_first_preferred_segment_or_nothing() {
     pool.config.replica_num = 2;
     assert_eq!(names(&pool.put("key", 100)), ["b"]);
     pool.config.preferred_segments = vec!["x".into(), "a".into()];
-    assert_eq!(pool.start(1, "other", 100), Err(PutRefusal::NoSpace));
+    assert_eq!(pool.start(1, "other", 100), Err(PutRefusal::NothingEvictable));
 }
 
 #[test]
@@ -253,7 +253,7 @@ fn a_full_pool_of_many_segments_is_searched_through_before_a_put_is_refused() {
         for at in 0..300 {
             pool.start(1, &format!("key-{at}"), 4096).unwrap();
         }
-        assert_eq!((pool.used(), pool.start(1, "more", 1)), (300 * 4096, Err(PutRefusal::NoSpace)));
+        assert_eq!((pool.used(), pool.start(1, "more", 1)), (300 * 4096, Err(PutRefusal::NothingEvictable)));
         pool.catalog.put_revoke_quiet(&pool.caller(1), ReplicaType::ALL, ["key-77"], |_, result| result.unwrap());
         assert!(pool.start(1, "more", 4096).is_ok(), "{strategy:?}");
     }

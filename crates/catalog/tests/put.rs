@@ -180,7 +180,7 @@ fn no_room_says_why() {
     assert_eq!(pool.start(1, "key", u64::MAX), Err(PutRefusal::LargerThanAnySegment));
     pool.start(1, "all", MIB).unwrap();
     let refusal = pool.start(1, "key", 10).unwrap_err();
-    assert_eq!((refusal, refusal.code()), (PutRefusal::NoSpace, ErrorCode::NO_AVAILABLE_HANDLE));
+    assert_eq!((refusal, refusal.code()), (PutRefusal::NothingEvictable, ErrorCode::NO_AVAILABLE_HANDLE));
     let stats = pool.catalog.stats();
     assert_eq!((stats.alloc_failures, stats.too_large, stats.keys), (3, 2, 1));
 }

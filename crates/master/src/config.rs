@@ -65,6 +65,8 @@ pub struct MasterConfig {
     pub enable_disk_eviction: bool,
     /// Handed to clients: bytes on disk.
     pub quota_bytes: u64,
+    /// How long a write that finds no space waits for some.
+    pub put_wait: Duration,
     /// How long a connection to a node's data address may take at mount; `None` does not connect.
     pub dial_back: Option<Duration>,
     /// The clock of everything.
@@ -99,6 +101,7 @@ impl MasterConfig {
             jobs: JobSettings::default(),
             enable_disk_eviction: true,
             quota_bytes: 0,
+            put_wait: Duration::from_millis(100),
             dial_back: Some(Duration::from_secs(2)),
             clock: Clock::real(),
             origin: None,
@@ -145,6 +148,7 @@ impl MasterConfig {
             jobs: jobs(values),
             enable_disk_eviction: values.flag("enable_disk_eviction"),
             quota_bytes: values.number("quota_bytes"),
+            put_wait: millis(values, "put_wait"),
             dial_back: values.flag("dial_back").then(|| Duration::from_millis(values.number("dial_back_timeout"))),
             clock: Clock::real(),
             origin: None,

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use yb_catalog::Effects;
+use yb_env::Rng;
 use yb_types::MonotonicTime;
 
 use crate::log::LogHandle;
@@ -17,6 +18,8 @@ use crate::shared::{Shared, SharedRef};
 const TICK: Duration = Duration::from_millis(20);
 /// Sleep after a round of eviction that found nothing it may take: leases end by themselves.
 const EXHAUSTED_TICK: Duration = Duration::from_millis(100);
+/// Sleep while writes wait for space.
+const WAITING_TICK: Duration = Duration::from_millis(5);
 /// Objects that one round of eviction looks at.
 const EVICTION_BUDGET: u32 = 8192;
 /// Objects that one round looks at in tenants that are near their quota.
@@ -30,6 +33,7 @@ const REPORT_PERIOD: Duration = Duration::from_secs(10);
 pub(crate) fn run(shared: &SharedRef) {
     let lane = shared.metrics.shared_lane().clone();
     let mut effects = Effects::default();
+    let mut rng = Rng::seeded(shared.worker_seed.fetch_add(0x9e37_79b9, Ordering::Relaxed));
     let mut liveness = Timer::new(shared.clock.now(), LIVENESS_PERIOD);
     let mut reports = Timer::new(shared.clock.now(), REPORT_PERIOD);
     let mut summaries = Timer::new(shared.clock.now(), REPORT_PERIOD);
@@ -49,6 +53,7 @@ pub(crate) fn run(shared: &SharedRef) {
         let more = shared.catalog.upkeep(UPKEEP_BUDGET, now, &mut effects);
         shared.catalog.trim_tenants(TRIM_BUDGET, now);
         let eviction = evict(shared, now);
+        shared.waiting.serve(shared, matches!(eviction, Eviction::Exhausted), &mut rng, &mut effects);
         shared.carry_out(&mut effects, &lane);
         if reports.is_due(now) {
             suppressed = say_suppressed(shared, suppressed);
@@ -63,6 +68,9 @@ pub(crate) fn run(shared: &SharedRef) {
             Eviction::Idle if more => Duration::ZERO,
             Eviction::Idle => TICK,
         };
+        if !shared.waiting.is_empty() {
+            sleep = sleep.min(WAITING_TICK);
+        }
     }
 }
 

@@ -32,6 +32,7 @@ mod quota_file;
 mod service;
 mod shared;
 mod tenants;
+mod waiting;
 mod waker;
 
 pub use command::{CommandStyle, run};

@@ -29,6 +29,7 @@ use crate::quota_file::QuotaFileError;
 use crate::service::MasterService;
 use crate::shared::{Shared, SharedRef, StorageAnswer, generation_text};
 use crate::tenants::{PolicyStore, TenantDesk};
+use crate::waiting::WaitingRoom;
 use crate::waker::Waker;
 
 /// A master did not start.
@@ -232,6 +233,7 @@ fn shared(config: &MasterConfig, versions: &[WireVersion]) -> Result<Shared, Mas
         graceful: GracefulUnmounts::default(),
         jobs: Jobs::new(config.jobs),
         janitor: Waker::default(),
+        waiting: WaitingRoom::new(config.put_wait),
         slow: SlowLane::start(config.clock.clone(), meter)?,
         dialer: config.dial_back.map(Dialer::start).transpose()?,
         profiles: versions.iter().map(|version| WireProfile::of(*version)).collect(),

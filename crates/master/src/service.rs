@@ -175,13 +175,23 @@ pub(crate) fn written(
     mut reply: Reply<'_>,
     write: impl FnOnce(&mut ReplyWriter<'_>),
 ) -> Outcome {
-    let begun = ReplyWriter::begin_body(profile.table(), rpc, Form::Bare, expected, reply.body(), scratch);
+    match write_body((rpc, profile, expected), scratch, reply.body(), write) {
+        Ok(()) => reply.done(),
+        Err(error) => reply.failed(error),
+    }
+}
+
+/// Appends a result to `out` piece by piece. `form`: the function, its wire, and how many elements are expected.
+pub(crate) fn write_body(
+    (rpc, profile, expected): (Rpc, WireProfile, usize),
+    scratch: &mut Scratch,
+    out: &mut Vec<u8>,
+    write: impl FnOnce(&mut ReplyWriter<'_>),
+) -> Result<(), String> {
+    let begun = ReplyWriter::begin_body(profile.table(), rpc, Form::Bare, expected, out, scratch);
     let finished = begun.and_then(|mut writer| {
         write(&mut writer);
         writer.finish()
     });
-    match finished {
-        Ok(()) => reply.done(),
-        Err(error) => reply.failed(error.to_string()),
-    }
+    finished.map_err(|error| error.to_string())
 }

@@ -22,6 +22,7 @@ use crate::log::LogHandle;
 use crate::metrics::{Dice, MasterMetrics, Window};
 use crate::nodes::Nodes;
 use crate::tenants::PolicyStore;
+use crate::waiting::WaitingRoom;
 use crate::waker::Waker;
 
 /// A function that reads the RPC server's counters; set when the server stands.
@@ -34,6 +35,7 @@ pub(crate) struct Shared {
     pub(crate) graceful: GracefulUnmounts,
     pub(crate) jobs: Jobs,
     pub(crate) janitor: Waker,
+    pub(crate) waiting: WaitingRoom,
     pub(crate) slow: SlowLane,
     pub(crate) dialer: Option<Dialer>,
     /// By listener tag.

@@ -17,7 +17,7 @@ use crate::shared::Shared;
 const PROTOCOL: &str = "tcp";
 
 /// A replica as it goes on the wire.
-pub(super) fn replica_ref(replica: ReplicaView<'_>) -> ReplicaRef<'_> {
+pub(crate) fn replica_ref(replica: ReplicaView<'_>) -> ReplicaRef<'_> {
     let info = replica.segment.info();
     let buffer = BufferRef {
         size: replica.size,

@@ -10,7 +10,8 @@ mod session;
 mod task;
 mod unbuilt;
 
-pub(crate) use lookup::descriptor;
+pub(crate) use lookup::{descriptor, replica_ref};
+pub(crate) use put::count_refusal;
 
 use yb_rpc::{Outcome, Reply};
 use yb_wire::Rpc;

@@ -1,15 +1,18 @@
 //! Put and upsert: reserve, publish, revoke. They differ in what the catalog does at the start; an end and a revoke are
 //! the same for both.
 
-use yb_catalog::{Caller, Catalog, ObjectView, PutCall, PutRefusal};
+use yb_catalog::{Caller, Catalog, PutCall, PutRefusal};
+use yb_metrics::Lane;
 use yb_pack::List;
 use yb_rpc::{Outcome, Reply};
 use yb_types::{ErrorCode, ReplicaType, ReplicateConfig};
 use yb_wire::messages::{BatchPutStartArgs, ErrorOr, ObjectMetaRef, PutEndArgs, PutRevokeArgs, PutStartArgs};
-use yb_wire::{ReplyWriter, Rpc, call};
+use yb_wire::{Rpc, call};
 
 use super::lookup::replica_ref;
-use crate::service::{Context, written};
+use crate::service::{Context, write_body, written};
+use crate::shared::Shared;
+use crate::waiting::{Start, Waiting, WaitingAnswer, WaitingStart};
 
 pub(crate) fn put_start(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
     let Some(args) = context.args::<call::PutStart>() else { return reply.bad_arguments() };
@@ -51,50 +54,61 @@ fn reserve<'k>(
     context: &mut Context<'_, '_>,
     caller: Caller,
     config: &ReplicateConfig,
-    items: impl ExactSizeIterator<Item = (&'k [u8], u64)>,
+    items: impl ExactSizeIterator<Item = (&'k [u8], u64)> + Clone,
     batch: bool,
-    reply: Reply<'_>,
+    mut reply: Reply<'_>,
 ) -> Outcome {
     let count = items.len();
     let call = PutCall { caller, config, allow_empty: true };
-    let upsert = matches!(context.rpc, Rpc::UpsertStart | Rpc::BatchUpsertStart);
+    let start =
+        if matches!(context.rpc, Rpc::UpsertStart | Rpc::BatchUpsertStart) { Start::Upsert } else { Start::Put };
     let (shared, worker) = (context.shared, &mut *context.worker);
-    let (mut failed, mut starved) = (0, false);
-    let mut write = |writer: &mut ReplyWriter<'_>, answer: Result<ObjectView<'_>, PutRefusal>| match answer {
-        Ok(view) => {
-            shared.metrics.value_size(&worker.lane, view.size());
-            writer.reservation(view.replicas().map(replica_ref));
-        }
-        Err(refusal) => {
-            failed += 1;
-            starved |= refusal == PutRefusal::NoSpace;
-            if refusal == PutRefusal::Exists {
-                shared.metrics.existed(&worker.lane, batch);
-            }
-            shared.metrics.refused(&worker.lane, refusal);
-            writer.err(refusal.code());
-        }
-    };
-    let (rng, effects) = (&mut worker.rng, &mut worker.effects);
-    let expected = if batch { count } else { 0 };
-    let outcome = written(context.rpc, context.profile, expected, &mut worker.scratch, reply, |writer| {
+    let mut refused = Vec::new();
+    let (rng, effects, scratch) = (&mut worker.rng, &mut worker.effects, &mut worker.scratch);
+    let form = (context.rpc, context.profile, if batch { count } else { 0 });
+    let written = write_body(form, scratch, reply.body(), |writer| {
         if batch {
             writer.list(count);
         }
         let mut random = || rng.next_u64();
-        let sink = |_, answer: Result<ObjectView<'_>, PutRefusal>| write(writer, answer);
-        if upsert {
-            shared.catalog.upsert_start(&call, items, &mut random, effects, sink);
-        } else {
-            shared.catalog.put_start(&call, items, &mut random, effects, sink);
-        }
+        start.run(&shared.catalog, &call, items.clone(), &mut random, effects, |at, answer| match answer {
+            Ok(view) => {
+                shared.metrics.value_size(&worker.lane, view.size());
+                writer.reservation(view.replicas().map(replica_ref));
+            }
+            Err(refusal) => {
+                refused.push((at, refusal));
+                writer.err(refusal.code());
+            }
+        });
     });
-    if starved {
-        shared.janitor.wake();
-    }
-    context.count((count as u64, failed));
     context.carry_out();
-    outcome
+    if let Err(error) = written {
+        return reply.failed(error);
+    }
+    let waits = refused.iter().any(|(_, refusal)| *refusal == PutRefusal::NoSpace);
+    if waits && let Some(until) = shared.waiting.admit(count, context.now()) {
+        let (deferred, outcome) = reply.defer();
+        let items = items.map(|(key, size)| (key.to_vec(), size)).collect();
+        let start = WaitingStart { start, caller, config: config.clone(), items, batch };
+        let answer = WaitingAnswer { rpc: context.rpc, profile: context.profile, deferred, until };
+        shared.waiting.enter(Waiting { start, refused, answer });
+        shared.janitor.wake();
+        return outcome;
+    }
+    for (_, refusal) in &refused {
+        count_refusal(shared, &context.worker.lane, *refusal, batch);
+    }
+    context.count((count as u64, refused.len() as u64));
+    reply.done()
+}
+
+/// Counts a write that is refused for good.
+pub(crate) fn count_refusal(shared: &Shared, lane: &Lane, refusal: PutRefusal, batch: bool) {
+    if refusal == PutRefusal::Exists {
+        shared.metrics.existed(lane, batch);
+    }
+    shared.metrics.refused(lane, refusal);
 }
 
 pub(crate) fn put_end(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {

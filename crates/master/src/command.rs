@@ -55,7 +55,7 @@ fn run_inner(arguments: &[String], style: CommandStyle) -> Result<ExitCode, Box<
         return Err(SettingsError::Conflict(text).into());
     }
     let colours = values.flag("colorlogtostderr") && std::io::stderr().is_terminal();
-    let log = LogHandle::start(&values, colours);
+    let log = LogHandle::start(&values, colours)?;
     // Before anything runs, so that a signal during the start is not lost.
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     let changed = values.changed(&MASTER);

@@ -113,7 +113,9 @@ impl MasterConfig {
     /// # Errors
     /// An address that is none, an unknown generation, settings that contradict each other.
     pub fn from_values(values: &Values) -> Result<MasterConfig, SettingsError> {
-        let host = values.text("rpc_address");
+        let interface = values.text("rpc_interface");
+        let found = if interface.is_empty() { None } else { Some(interface_address(interface)?) };
+        let host = found.as_deref().unwrap_or(values.text("rpc_address"));
         let port = match values.number("rpc_port") {
             0 => values.number("port"),
             port => port,
@@ -253,6 +255,8 @@ fn limits(values: &Values) -> ServerLimits {
         max_unsent_bytes: whole(values, "max_unsent_bytes"),
         max_buffered_bytes: whole(values, "max_buffered_bytes"),
         stalled_frame_timeout: millis(values, "partial_request_timeout"),
+        idle_timeout: Some(seconds(values, "rpc_conn_timeout_seconds")).filter(|timeout| !timeout.is_zero()),
+        tcp_no_delay: values.flag("rpc_enable_tcp_no_delay"),
         ..ServerLimits::default()
     }
 }
@@ -326,6 +330,21 @@ fn strategy(name: &str) -> AllocationStrategy {
     }
 }
 
+/// The IPv4 address of a network interface.
+fn interface_address(name: &str) -> Result<String, SettingsError> {
+    let all = if_addrs::get_if_addrs().map_err(|error| illegal("rpc_interface", name, error.to_string()))?;
+    let found = all.iter().find(|interface| interface.name == name && interface.ip().is_ipv4());
+    found.map(|interface| interface.ip().to_string()).ok_or_else(|| {
+        let mut names: Vec<&str> = all.iter().filter(|i| i.ip().is_ipv4()).map(|i| i.name.as_str()).collect();
+        names.dedup();
+        illegal(
+            "rpc_interface",
+            name,
+            format!("no interface of this name has an IPv4 address; there are {}", names.join(", ")),
+        )
+    })
+}
+
 fn core(text: &str) -> Result<usize, SettingsError> {
     text.parse().map_err(|_| illegal("rpc_cores", text, "must be numbers of cores separated by commas".to_owned()))
 }
@@ -376,6 +395,12 @@ mod tests {
         for bad in ["0.3.9:50061", "0.3.12", "0.3.12:", "0.3.12:x", "0.3.12:127.0.0.1:99999"] {
             assert!(compat(bad, "127.0.0.1").is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn interfaces_by_name() {
+        assert_eq!(interface_address("lo").unwrap(), "127.0.0.1");
+        assert!(interface_address("none").unwrap_err().to_string().contains("there are lo"));
     }
 
     #[test]

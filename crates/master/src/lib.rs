@@ -24,6 +24,7 @@ mod janitor;
 mod jobs;
 mod lane;
 mod log;
+mod log_file;
 mod master;
 mod metrics;
 mod nodes;

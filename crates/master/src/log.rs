@@ -11,12 +11,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use tracing::callsite::Identifier;
 use tracing::{Event, Metadata, Subscriber};
+use tracing_subscriber::fmt::writer::{BoxMakeWriter, MakeWriterExt};
 use tracing_subscriber::layer::{Context, Filter, Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Registry, fmt as lines, reload};
 use yb_env::Clock;
-use yb_settings::Values;
+use yb_settings::{SettingsError, Values};
 use yb_types::MonotonicTime;
+
+use crate::log_file::LogFile;
 
 /// Lines of one kind that may come at once.
 const BURST: u32 = 200;
@@ -92,12 +95,27 @@ impl fmt::Debug for LogHandle {
 
 impl LogHandle {
     /// Starts the log that the settings ask for. A second start in one process keeps the first log.
-    pub(crate) fn start(values: &Values, colours: bool) -> LogHandle {
+    ///
+    /// # Errors
+    /// A log file cannot be opened.
+    pub(crate) fn start(values: &Values, colours: bool) -> Result<LogHandle, SettingsError> {
         // The environment wins over the settings at the start; a level that is set later wins over both.
         let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level(values)));
         let (filter, handle) = reload::Layer::new(filter);
         let throttle = Arc::new(Throttle::new(Clock::real()));
-        let written = lines::layer().with_writer(std::io::stderr).with_ansi(colours);
+        let (folder, link) = (values.text("log_dir"), values.text("log_link"));
+        let file = match folder {
+            "" => None,
+            folder => Some(LogFile::open(folder, link, values.number("max_log_size") << 20).map_err(|error| {
+                SettingsError::Illegal { name: "log_dir".into(), text: folder.into(), why: error.to_string() }
+            })?),
+        };
+        let writer = match file {
+            None => BoxMakeWriter::new(std::io::stderr),
+            Some(file) if values.flag("alsologtostderr") => BoxMakeWriter::new(file.and(std::io::stderr)),
+            Some(file) => BoxMakeWriter::new(file),
+        };
+        let written = lines::layer().with_writer(writer).with_ansi(colours && folder.is_empty());
         let written: Box<dyn Layer<_> + Send + Sync> = match (values.text("log_format"), values.flag("log_prefix")) {
             ("json", _) => written.json().flatten_event(true).boxed(),
             (_, true) => written.boxed(),
@@ -105,7 +123,7 @@ impl LogHandle {
         };
         let written = written.with_filter(Throttled(Arc::clone(&throttle)));
         let started = tracing_subscriber::registry().with(filter).with(written).try_init();
-        LogHandle { level: started.is_ok().then_some(handle), throttle }
+        Ok(LogHandle { level: started.is_ok().then_some(handle), throttle })
     }
 
     /// From now on the level of these settings.

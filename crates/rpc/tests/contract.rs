@@ -507,3 +507,19 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn idle_connections_are_closed_when_asked_and_busy_ones_are_not() {
+    let limits = ServerLimits { idle_timeout: Some(Duration::from_millis(1500)), ..quick() };
+    on_each_with(limits, |harness| {
+        let (mut idle, mut busy) = (harness.connect(), harness.connect());
+        echo(&mut idle, 0, b"once");
+        for at in 0..20 {
+            echo(&mut busy, at, b"again and again");
+            yb_env::sleep(Duration::from_millis(100));
+        }
+        assert!(closed_within(&mut idle, Duration::from_secs(5)));
+        echo(&mut busy, 99, b"still here");
+        harness.until("it is counted", |c| c.closed_idle == 1);
+    });
+}

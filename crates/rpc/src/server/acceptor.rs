@@ -35,20 +35,27 @@ pub(super) struct Acceptor {
 struct State {
     listeners: Vec<(OwnedFd, BoundListener)>,
     doors: Vec<Door>,
-    max_connections: usize,
+    limits: Entrance,
     counters: Arc<ServerCounters>,
+}
+
+/// What the acceptor needs to know of the limits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entrance {
+    pub(super) max_connections: usize,
+    pub(super) tcp_no_delay: bool,
 }
 
 impl Acceptor {
     pub(super) fn start(
         listeners: Vec<(OwnedFd, BoundListener)>,
         doors: Vec<Door>,
-        max_connections: usize,
+        limits: Entrance,
         counters: Arc<ServerCounters>,
     ) -> io::Result<Self> {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let stopped = Arc::clone(&stop);
-        let state = State { listeners, doors, max_connections, counters };
+        let state = State { listeners, doors, limits, counters };
         let thread = spawn_thread("yb-rpc-accept", move || state.run(&stopped))?;
         Ok(Acceptor { thread: Some(thread), stop })
     }
@@ -115,7 +122,7 @@ impl State {
     fn hand_over(&self, socket: OwnedFd, bound: &BoundListener) {
         let counters = self.counters.acceptor();
         let open: usize = self.doors.iter().map(|(_, load)| load.load(Ordering::Relaxed)).sum();
-        if open >= self.max_connections {
+        if open >= self.limits.max_connections {
             counters.connections_refused.add(1);
             return;
         }
@@ -124,7 +131,7 @@ impl State {
         if bound.tcp().is_some() {
             peer = socket.peer_addr().ok().and_then(|address| address.as_socket());
             // Only latency suffers when this fails.
-            let _ = socket.set_tcp_nodelay(true);
+            let _ = socket.set_tcp_nodelay(self.limits.tcp_no_delay);
         }
         let Some((mailbox, load)) = self.doors.iter().min_by_key(|(_, load)| load.load(Ordering::Relaxed)) else {
             return;

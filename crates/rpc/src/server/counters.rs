@@ -61,6 +61,8 @@ counters! {
     closed_crowded,
     /// Closed: no whole request within the time limit.
     closed_stalled,
+    /// Closed: nothing was asked for longer than the idle timeout.
+    closed_idle,
     /// Closed: replies were not read within the time limit.
     closed_unread,
     /// Closed: a read or write failed (peer reset).

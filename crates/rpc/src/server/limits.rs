@@ -25,10 +25,17 @@ pub struct ServerLimits {
     pub frame_timeout: Duration,
     /// Time after which a peer that has replies to read and reads nothing is closed.
     pub unsent_timeout: Duration,
+    /// Time without a byte after a whole request after which a connection is closed; `None`: never.
+    pub idle_timeout: Option<Duration>,
+    /// Whether TCP sends small replies at once (`TCP_NODELAY`).
+    pub tcp_no_delay: bool,
 }
 
 /// How often deadlines of connections are looked at (only while some connection has one).
 pub const SWEEP_INTERVAL: Duration = Duration::from_millis(100);
+
+/// How often idle connections are looked for (only with an `idle_timeout`).
+pub(crate) const IDLE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long a peer may read nothing while all together leave more unread than `max_buffered_bytes`, and it more than its
 /// share.
@@ -46,6 +53,8 @@ impl Default for ServerLimits {
             stalled_frame_timeout: Duration::from_millis(1700),
             frame_timeout: Duration::from_secs(30),
             unsent_timeout: Duration::from_secs(30),
+            idle_timeout: None,
+            tcp_no_delay: true,
         }
     }
 }

@@ -21,7 +21,7 @@ use yb_env::{Clock, spawn_thread};
 
 use crate::RpcAddress;
 
-use acceptor::Acceptor;
+use acceptor::{Acceptor, Entrance};
 pub use counters::{CounterSnapshot, ServerCounters};
 use epoll::EpollBackend;
 pub use limits::ServerLimits;
@@ -128,7 +128,9 @@ impl Server {
         }
         let doors = started.iter().map(|w| (Arc::clone(&w.mailbox), Arc::clone(&w.load))).collect();
         let addresses = bound.iter().map(|(_, bound)| bound.clone()).collect();
-        let acceptor = Acceptor::start(bound, doors, settings.limits.max_connections, Arc::clone(&counters));
+        let ServerLimits { max_connections, tcp_no_delay, .. } = settings.limits;
+        let entrance = Entrance { max_connections, tcp_no_delay };
+        let acceptor = Acceptor::start(bound, doors, entrance, Arc::clone(&counters));
         let acceptor = match acceptor {
             Ok(acceptor) => acceptor,
             Err(error) => {

@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use smallvec::SmallVec;
 use yb_types::MonotonicTime;
@@ -51,6 +52,7 @@ pub(crate) enum CloseReason {
     BadHeader,
     TooLarge,
     Crowded,
+    Idle,
 }
 
 impl CloseReason {
@@ -225,6 +227,7 @@ impl<S: Service> Sessions<S> {
             CloseReason::Io => counters.closed_io.add(1),
             CloseReason::Unread => counters.closed_unread.add(1),
             CloseReason::Stalled => counters.closed_stalled.add(1),
+            CloseReason::Idle => counters.closed_idle.add(1),
             CloseReason::BadMagic => counters.closed_bad_magic.add(1),
             CloseReason::BadHeader => counters.closed_bad_header.add(1),
             CloseReason::TooLarge => counters.closed_too_large.add(1),
@@ -304,6 +307,12 @@ impl<S: Service> Sessions<S> {
         };
         let stalled = |&&slot: &&u32| self.slots[slot as usize].as_ref().is_some_and(|s| !s.held && late(s));
         into.extend(self.watched.iter().filter(stalled));
+    }
+
+    /// Appends the slots that wait for nothing and were silent this long.
+    pub(crate) fn idle(&self, longer_than: Duration, into: &mut Vec<u32>) {
+        let silent = |s: &&Session| !s.watched && s.deferred == 0 && self.now.since(s.last_byte) >= longer_than;
+        into.extend(self.slots.iter().flatten().filter(silent).map(|session| session.id.slot));
     }
 
     /// All open slots, at the end of the worker.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use yb_env::Clock;
 
 use super::backend::Backend;
-use super::limits::{CROWDED_PATIENCE, SWEEP_INTERVAL, ServerLimits};
+use super::limits::{CROWDED_PATIENCE, IDLE_INTERVAL, SWEEP_INTERVAL, ServerLimits};
 use super::mailbox::{Letter, Mailbox};
 use super::service::Service;
 use super::session::{CloseReason, Sessions};
@@ -25,13 +25,13 @@ impl<S: Service, B: Backend> Worker<S, B> {
         let clock = self.clock.clone();
         let now = || clock.now();
         let (mut letters, mut late) = (Vec::new(), Vec::new());
-        let mut next_sweep = now() + SWEEP_INTERVAL;
+        let (mut next_sweep, mut next_idle) = (now() + SWEEP_INTERVAL, now() + IDLE_INTERVAL);
         loop {
             let unsent = self.backend.has_unsent();
             if !unsent {
                 self.sessions.unread = 0;
             }
-            let timed = self.sessions.has_deadlines() || unsent;
+            let timed = self.sessions.has_deadlines() || unsent || self.limits.idle_timeout.is_some();
             match self.backend.turn(&mut self.sessions, timed.then_some(SWEEP_INTERVAL), &now) {
                 Ok(rang) if rang => self.mailbox.take(&mut letters),
                 Ok(_) => {}
@@ -49,6 +49,11 @@ impl<S: Service, B: Backend> Worker<S, B> {
             if timed && self.sessions.now() >= next_sweep {
                 self.sweep(&mut late);
                 next_sweep = self.sessions.now() + SWEEP_INTERVAL;
+            }
+            if let Some(timeout) = self.limits.idle_timeout.filter(|_| self.sessions.now() >= next_idle) {
+                self.sessions.idle(timeout, &mut late);
+                late.drain(..).for_each(|slot| self.backend.close(&mut self.sessions, slot, CloseReason::Idle));
+                next_idle = self.sessions.now() + IDLE_INTERVAL;
             }
         }
         for slot in self.sessions.open_slots() {

@@ -10,7 +10,7 @@ pub(super) const NETWORK: &[Setting] = &[
     Setting::ours("advertise_address", Kind::Text, "", "Address clients are told to use, host or host:port; empty takes the listen address. The peer has one setting for both.")
         .unit(Unit::Address),
     Setting::ours("compat_listen", Kind::List, "", "Further listeners for older generations of the wire, GENERATION:PORT or GENERATION:ADDRESS:PORT, repeatable. Generations: 0.3.10, 0.3.10.post1, 0.3.10.post2, 0.3.11, 0.3.12, 0.3.13, 0.3.14 (the main port serves 0.3.13 and 0.3.14 side by side)."),
-    Setting::peer("rpc_interface", Kind::Text, "", "Listen on the IPv4 address of this network interface.").not_built("listening by interface name"),
+    Setting::peer("rpc_interface", Kind::Text, "", "Listen on the IPv4 address of this network interface."),
     Setting::peer("rpc_thread_num", Kind::I32, "0", "Worker threads of the RPC server; 0 takes `max_threads`, at most one per core.").range(0, 1024),
     Setting::peer("max_threads", Kind::I32, "16", "Older name of `rpc_thread_num`, capped by the number of cores.").range(1, 1024),
     Setting::peer14("handler_worker_thread_num", Kind::I32, "0", "Extra threads that run handlers.")
@@ -18,8 +18,8 @@ pub(super) const NETWORK: &[Setting] = &[
     Setting::ours("rpc_unix_socket", Kind::Text, "", "Path of a UNIX socket that serves the same as the main port, for clients on this host.").unit(Unit::Path),
     Setting::ours("rpc_backend", Kind::Text, "auto", "Kernel interface of the workers: io_uring if it works here, else epoll.").one_of(&["auto", "epoll", "uring"]),
     Setting::ours("rpc_cores", Kind::List, "", "Cores that the workers are pinned to, in turn; empty: not pinned."),
-    Setting::peer("rpc_conn_timeout_seconds", Kind::I32, "0", "Close a connection that was idle this long after a whole request; 0 never.").unit(Unit::Seconds).not_built("closing idle RPC connections"),
-    Setting::peer("rpc_enable_tcp_no_delay", Kind::Bool, "true", "TCP_NODELAY on RPC connections.").not_built("Nagle's algorithm on RPC connections"),
+    Setting::peer("rpc_conn_timeout_seconds", Kind::I32, "0", "Close a connection that was idle this long after a whole request; 0 never.").unit(Unit::Seconds).range(0, 31_536_000),
+    Setting::peer("rpc_enable_tcp_no_delay", Kind::Bool, "true", "TCP_NODELAY on RPC connections."),
     Setting::peer("metrics_port", Kind::I32, "9003", "Port of the admin HTTP server: metrics, health, listings, status page.").port(),
     Setting::peer("metrics_host", Kind::Text, "0.0.0.0", "Address of the admin HTTP server; `::` listens on IPv6 too.").unit(Unit::Address),
     Setting::ours("admin_write_port", Kind::I32, "0", "Port of HTTP calls that remove, move or configure something; 0: the same as of all others, as in the peer.").port(),
@@ -88,20 +88,18 @@ pub(super) const LOGGING: &[Setting] = &[
         .range(0, 3)
         .live(),
     Setting::peer("logtostderr", Kind::Bool, "false", "Log to standard error.")
-        .no_effect("logs always go to standard error"),
-    Setting::peer("alsologtostderr", Kind::Bool, "false", "Log to standard error too.")
-        .no_effect("logs always go to standard error"),
+        .no_effect("without log_dir lines go there anyhow"),
+    Setting::peer("alsologtostderr", Kind::Bool, "false", "With `log_dir`: lines go to standard error too."),
     Setting::peer("stderrthreshold", Kind::I32, "2", "Lowest level copied to standard error.")
-        .no_effect("logs always go to standard error"),
+        .no_effect("all lines go to one place, or with alsologtostderr to both"),
     Setting::peer("colorlogtostderr", Kind::Bool, "false", "Colours on a terminal."),
     Setting::peer("log_prefix", Kind::Bool, "true", "Time, level and module before each line of text."),
-    Setting::peer("log_dir", Kind::Text, "", "Directory of log files.")
-        .unit(Unit::Path)
-        .not_built("log files (redirect standard error)"),
-    Setting::peer("log_link", Kind::Text, "", "Directory of links to log files.")
-        .unit(Unit::Path)
-        .not_built("log files (redirect standard error)"),
-    Setting::peer("max_log_size", Kind::I32, "1800", "Size of a log file in MB.").no_effect("there are no log files"),
+    Setting::peer("log_dir", Kind::Text, "", "Directory of log files; empty: lines go to standard error only.")
+        .unit(Unit::Path),
+    Setting::peer("log_link", Kind::Text, "", "Directory of the link to the newest log file; empty: `log_dir`.")
+        .unit(Unit::Path),
+    Setting::peer("max_log_size", Kind::I32, "1800", "Megabytes of a log file after which the next one begins.")
+        .range(1, 1 << 20),
     Setting::peer("logbufsecs", Kind::I32, "30", "Seconds a log line may be buffered.")
         .no_effect("lines are not buffered"),
     Setting::peer("logbuflevel", Kind::I32, "0", "Levels that are buffered.").no_effect("lines are not buffered"),

@@ -9,13 +9,14 @@
 //! offered from that moment on, and unmounted unless it pings soon: two clients may share one engine.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use yb_types::{ClientId, ClientStatus, ErrorCode, MonotonicTime};
 
 use crate::catalog::Catalog;
 use crate::effects::{Effects, UnmountCause};
-use crate::segment::Reach;
+use crate::segment::{MountedSegment, Reach};
 use crate::segments::Registry;
 
 struct Client {
@@ -176,7 +177,7 @@ impl Catalog {
         match clients.seen(client, now, self.settings.clients_max) {
             Sign::NoRoom => return Err(ErrorCode::INTERNAL_ERROR),
             Sign::Fine => {}
-            Sign::Back => self.follow(&mut self.segments.registry(), client, Reach::Online),
+            Sign::Back => self.follow(&mut self.segments.registry(), &BTreeMap::from([(client, Reach::Online)])),
         }
         Ok(if clients.is_good(client) { ClientStatus::OK } else { ClientStatus::NEED_REMOUNT })
     }
@@ -193,34 +194,36 @@ impl Catalog {
         if turns.is_empty() {
             return;
         }
+        let (mut following, mut leaving) = (BTreeMap::new(), BTreeMap::new());
+        for Turn { client, reach, cause } in &turns {
+            if *reach == Reach::Gone {
+                leaving.insert(*client, *cause);
+            } else {
+                following.insert(*client, *reach);
+            }
+        }
         let mut registry = self.segments.registry();
-        let mut silent = Vec::new();
-        for Turn { client, reach, cause } in turns {
-            if reach != Reach::Suspect {
-                silent.push(client);
-            }
-            if reach != Reach::Gone {
-                self.follow(&mut registry, client, reach);
-                effects.clients_turned.push((client, reach));
-                continue;
-            }
-            self.counters.add(|c| &c.clients_expired, 1);
-            self.unmount_all_of(&mut registry, client, cause, now, effects);
-            effects.clients_gone.push(client);
+        self.follow(&mut registry, &following);
+        if !leaving.is_empty() {
+            self.unmount_all_of(&mut registry, &leaving, now, effects);
         }
         drop((registry, clients));
-        for client in silent {
+        self.counters.add(|c| &c.clients_expired, leaving.len() as u64);
+        effects.clients_gone.extend(leaving.into_keys());
+        effects.clients_turned.extend(following);
+        for Turn { client, .. } in turns.iter().filter(|turn| turn.reach != Reach::Suspect) {
             // What it was writing or copying is free for others again.
-            self.chores.lock().add_dead_writer(client);
-            self.copies.lock().hurry(client, now);
+            self.chores.lock().add_dead_writer(*client);
+            self.copies.lock().hurry(*client, now);
         }
     }
 
-    /// Lets the segments of a client follow what is heard of it.
-    pub(crate) fn follow(&self, registry: &mut Registry, client: ClientId, reach: Reach) {
-        let owned = registry.iter().filter(|segment| segment.owner() == client);
-        let changed = owned.fold(false, |changed, segment| segment.set_reach(reach) || changed);
-        if changed {
+    /// Lets the segments of clients follow what is heard of them, in one walk.
+    pub(crate) fn follow(&self, registry: &mut Registry, clients: &BTreeMap<ClientId, Reach>) {
+        let turn = |segment: &Arc<MountedSegment>| {
+            clients.get(&segment.owner()).is_some_and(|&reach| segment.set_reach(reach))
+        };
+        if registry.iter().fold(false, |changed, segment| turn(segment) || changed) {
             self.segments.refresh(registry);
         }
     }

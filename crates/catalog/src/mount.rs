@@ -3,6 +3,7 @@
 //! An unmount is visible at once: nothing more is placed in the segment and no lookup answers with it. What the catalog
 //! still keeps of its objects is forgotten later in small steps, see [`Catalog::upkeep`].
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use yb_types::{ClientId, ErrorCode, MonotonicTime, Segment, SegmentId, SegmentStatus};
@@ -54,7 +55,8 @@ impl Catalog {
     /// All or nothing.
     ///
     /// Such memory was in the pool before, perhaps of a master that is gone: whoever got its addresses then may still
-    /// read them under a lease, or write them. So nothing is placed in it for the length of a lease.
+    /// read them under a lease, or write them. So nothing is placed in it for the length of a lease, counted from when
+    /// this master [began](Self::begins), or from when this master gave the memory up.
     ///
     /// # Errors
     /// See [`MountRefusal`]; nothing changed then.
@@ -79,7 +81,7 @@ impl Catalog {
             }
         }
         self.hear_of(&mut clients, &mut registry, client, now)?;
-        let rests_until = now + self.longest_lease();
+        let rests_until = registry.born_by(now) + self.longest_lease();
         let mut mounting = Mounting { clients: &mut clients, registry: &mut registry, client, now, effects };
         for segment in segments {
             self.add_if_missing(&mut mounting, segment, rests_until);
@@ -109,7 +111,7 @@ impl Catalog {
         match clients.seen(client, now, self.settings.clients_max) {
             Sign::NoRoom => return Err(MountRefusal::TooManyClients(client)),
             Sign::Fine => {}
-            Sign::Back => self.follow(registry, client, Reach::Online),
+            Sign::Back => self.follow(registry, &BTreeMap::from([(client, Reach::Online)])),
         }
         Ok(())
     }
@@ -125,7 +127,7 @@ impl Catalog {
         }
         for old in registry.at_the_address_of(&segment, client) {
             if clients.doubt(old, now) {
-                self.follow(registry, old, Reach::Offline);
+                self.follow(registry, &BTreeMap::from([(old, Reach::Offline)]));
                 effects.clients_turned.push((old, Reach::Offline));
             }
         }
@@ -152,6 +154,7 @@ impl Catalog {
             return Err(ErrorCode::INVALID_PARAMS);
         }
         self.take_away(&mut registry, &segment, UnmountCause::Asked, now, effects);
+        self.segments.refresh(&mut registry);
         Ok(())
     }
 
@@ -224,18 +227,21 @@ impl Catalog {
         Ok(())
     }
 
+    /// Unmounts all segments of some clients, in one walk.
     pub(crate) fn unmount_all_of(
         &self,
         registry: &mut Registry,
-        client: ClientId,
-        cause: UnmountCause,
+        clients: &BTreeMap<ClientId, UnmountCause>,
         now: MonotonicTime,
         effects: &mut Effects,
     ) {
-        let owned: Vec<_> = registry.iter().filter(|segment| segment.owner() == client).cloned().collect();
-        for segment in owned {
+        let cause = |segment: &Arc<MountedSegment>| clients.get(&segment.owner()).copied();
+        let owned: Vec<_> =
+            registry.iter().filter_map(|segment| Some((Arc::clone(segment), cause(segment)?))).collect();
+        for (segment, cause) in owned {
             self.take_away(registry, &segment, cause, now, effects);
         }
+        self.segments.refresh(registry);
     }
 
     fn take_away(
@@ -248,7 +254,7 @@ impl Catalog {
     ) {
         let Some(segment) = self.segments.detach(registry, segment.info().id) else { return };
         let (info, owner) = (segment.info(), segment.owner());
-        if cause != UnmountCause::Asked && segment.used().0 > 0 {
+        if segment.used().0 > 0 {
             // Its readers hold leases on it, and its client may come back with the same memory.
             registry.remember_lost(info, now, now + self.longest_lease());
         }
@@ -264,6 +270,17 @@ impl Catalog {
         for segment in registry.iter().filter(|segment| segment.owner() == client) {
             segment.set_disk_free_share(share.clamp(0.0, 1.0));
         }
+    }
+
+    /// Says that clients are answered from now on, by nobody else than this master: what a forerunner promised to readers
+    /// is promised at this time or before. Without it memory that comes by [`remount`](Self::remount) rests longer.
+    pub fn begins(&self, now: MonotonicTime) {
+        self.segments.registry().set_born(now);
+    }
+
+    /// Who mounted a segment, `None` when it is not mounted.
+    pub fn segment_owner(&self, id: SegmentId) -> Option<ClientId> {
+        self.segments.registry().get(id).map(|segment| segment.owner())
     }
 
     /// The state of the first segment of a name, `None` when there is none.

@@ -52,6 +52,8 @@ pub(crate) struct Registry {
     /// Indexes of the table that no replica mentions.
     vacant: Vec<u32>,
     lost: Vec<LostRange>,
+    /// When the master began to answer; leases of its forerunner are older.
+    born: Option<MonotonicTime>,
 }
 
 /// Memory of a segment that went with its client, whose readers and writers may not know it yet.
@@ -94,6 +96,16 @@ impl Registry {
         };
         let others = self.by_id.values().filter(|other| other.owner() != client);
         others.filter(is_there).map(|other| other.owner()).collect()
+    }
+
+    /// From now on clients are answered; nobody gave out leases in this pool's name before and still does.
+    pub fn set_born(&mut self, now: MonotonicTime) {
+        self.born = Some(now);
+    }
+
+    /// The latest time at which somebody else may have given out a lease on memory that this master never had.
+    pub fn born_by(&self, now: MonotonicTime) -> MonotonicTime {
+        self.born.unwrap_or(now).min(now)
     }
 
     /// When memory that was lost with a client may be used again.
@@ -164,11 +176,11 @@ impl Segments {
         segment
     }
 
-    /// Closes a segment and takes its id out of use; its index stays until [`forget`](Self::forget).
+    /// Closes a segment and takes its id out of use; its index stays until [`forget`](Self::forget). To be followed by
+    /// [`refresh`](Self::refresh), once for many.
     pub fn detach(&self, registry: &mut Registry, id: SegmentId) -> Option<Arc<MountedSegment>> {
         let segment = registry.by_id.remove(&id)?;
         segment.set_reach(Reach::Gone);
-        self.replace(self.current.load().by_index.clone());
         Some(segment)
     }
 
@@ -182,7 +194,8 @@ impl Segments {
         self.replace(by_index);
     }
 
-    /// Tells placement of segments that take objects now and did not before, or the other way round.
+    /// Tells placement of segments that went, that take objects now and did not before, or the other way round. Costs a
+    /// walk over all segments, so one call is to follow many changes.
     pub fn refresh(&self, _registry: &mut Registry) {
         self.replace(self.current.load().by_index.clone());
     }

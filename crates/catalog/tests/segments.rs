@@ -308,6 +308,35 @@ fn memory_that_a_new_master_is_told_of_rests_for_one_lease() {
 }
 
 #[test]
+fn memory_of_a_forerunners_time_rests_for_one_lease_from_the_start() {
+    let mut pool = Pool::with(CatalogSettings::default(), &[]);
+    pool.catalog.begins(pool.now);
+    pool.advance(7 * SECOND);
+    remount(&mut pool, vec![segment(1, "a", MIB)], 100).unwrap();
+    assert_eq!(pool.start(1, "new", 100), Err(PutRefusal::NoSpace));
+    pool.advance(3 * SECOND);
+    assert!(pool.start(1, "new", 100).is_ok(), "what the forerunner promised has ended");
+    pool.advance(60 * SECOND);
+    remount(&mut pool, vec![segment(2, "b", MIB)], 101).unwrap();
+    pool.config.preferred_segments = vec!["b".into()];
+    assert_eq!(pool.start(1, "late", 100).unwrap().replicas[0].0, "b", "who comes late rests no more");
+}
+
+#[test]
+fn memory_that_its_client_takes_and_gives_back_rests_too_if_it_was_in_use() {
+    let mut pool = Pool::with_segment(MIB);
+    pool.put("key", 100);
+    pool.get("key").unwrap();
+    unmount(&mut pool, 1, 100).unwrap();
+    pool.mount(segment(2, "a", MIB / 2), 100).unwrap();
+    let again = Segment { base: 1 << 40, te_endpoint: "a:transfer".into(), ..segment(3, "a", MIB) };
+    pool.mount(again, 100).unwrap();
+    pool.config.preferred_segments = vec!["a".into()];
+    let found = pool.put("new", 100);
+    assert_eq!(found.replicas[0].1 >> 40, 2, "the reader of the old object is not disturbed");
+}
+
+#[test]
 fn a_new_process_with_the_same_memory_replaces_the_old_one() {
     let mut pool = Pool::with_segment(MIB);
     pool.put("key", 100);

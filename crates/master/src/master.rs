@@ -219,6 +219,7 @@ fn shared(config: &MasterConfig, versions: &[WireVersion]) -> Result<Shared, Mas
     let lease_ttl_ms = u64::try_from(config.catalog.lease_ttl.as_millis()).unwrap_or(u64::MAX);
     let catalog = Catalog::new(config.catalog.clone())?;
     let clock = config.clock.clone();
+    catalog.begins(clock.now());
     catalog.measure_waits(Box::new(move || clock.now()));
     let open = |path: &PathBuf| PolicyStore::open(path, &catalog, config.clock.now());
     let policies = config.tenant_quotas.as_ref().map(open).transpose()?;

@@ -79,6 +79,7 @@ impl Shared {
             return;
         }
         for gone in effects.segments_gone.drain(..) {
+            self.graceful.cancel(gone.id);
             let cause = match gone.cause {
                 UnmountCause::Asked => "its client unmounted it",
                 UnmountCause::ClientExpired => "its client stopped pinging",

@@ -23,9 +23,8 @@ pub(crate) fn poll_quiesce(context: &mut Context<'_, '_>, reply: Reply<'_>) -> O
         if !shared.nodes.is_ours(args.client_id) {
             return Err(ErrorCode::ILLEGAL_CLIENT);
         }
-        let owned: Vec<_> = shared.catalog.segments().into_iter().filter(|s| s.owner() == args.client_id).collect();
         for confirmed in args.confirmed.iter() {
-            let is_own = owned.iter().any(|segment| segment.info().id == confirmed.segment_id);
+            let is_own = shared.catalog.segment_owner(confirmed.segment_id) == Some(args.client_id);
             if let (true, Some(generation)) = (is_own, std::num::NonZeroU64::new(confirmed.generation)) {
                 shared.catalog.confirm_quiesced(confirmed.segment_id, confirmed.address, Generation(generation));
             }

@@ -1,9 +1,10 @@
 //! Segments come and go.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use yb_catalog::{Effects, MountRefusal, MountedSegment};
+use yb_catalog::{Effects, MountRefusal};
 use yb_pack::PackMap;
 use yb_rpc::{DeferredReply, Outcome, Reply};
 use yb_types::{ClientId, ErrorCode, MonotonicTime, Segment, SegmentStatus};
@@ -149,7 +150,6 @@ where
 pub(crate) fn unmount(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
     let outcome = context.typed::<call::UnmountSegment>(reply, |context, args| {
         let now = context.now();
-        context.shared.graceful.cancel(args.segment_id);
         context.shared.catalog.unmount(args.segment_id, args.client_id, now, &mut context.worker.effects)
     });
     context.carry_out();
@@ -166,46 +166,36 @@ pub(crate) fn graceful_unmount(context: &mut Context<'_, '_>, reply: Reply<'_>) 
     })
 }
 
-/// Status of the first mounted segment that is wanted.
-fn find_status(shared: &Shared, wanted: impl Fn(&MountedSegment) -> bool) -> Result<SegmentStatus, ErrorCode> {
-    let segments = shared.catalog.segments();
-    let found = segments.iter().find(|segment| segment.status() != SegmentStatus::UNMOUNTING && wanted(segment));
-    found.map(|segment| segment.status()).ok_or(ErrorCode::SEGMENT_NOT_FOUND)
-}
-
 pub(crate) fn query_status(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
     context.typed::<call::QuerySegmentStatus>(reply, |context, args| {
-        find_status(context.shared, |segment| segment.info().name.as_bytes() == args.segment_name)
+        let name = std::str::from_utf8(args.segment_name).map_err(|_| ErrorCode::SEGMENT_NOT_FOUND)?;
+        context.shared.catalog.segment_status_by_name(name).ok_or(ErrorCode::SEGMENT_NOT_FOUND)
     })
 }
 
 pub(crate) fn query_status_by_id(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
     context.typed::<call::QuerySegmentStatusById>(reply, |context, args| {
-        find_status(context.shared, |segment| segment.info().id == args.segment_id)
+        context.shared.catalog.segment_status(args.segment_id).ok_or(ErrorCode::SEGMENT_NOT_FOUND)
     })
 }
 
 pub(crate) fn batch_query_ip(context: &mut Context<'_, '_>, mut reply: Reply<'_>) -> Outcome {
     let Some(args) = context.args::<call::BatchQueryIp>() else { return reply.bad_arguments() };
     let segments = context.shared.catalog.segments();
-    let mut hosts: Vec<(ClientId, Vec<&[u8]>)> = Vec::new();
-    for client in args.client_ids.iter() {
-        if hosts.iter().any(|(known, _)| *known == client) {
-            continue;
+    let mut by_client: BTreeMap<ClientId, Vec<&[u8]>> =
+        args.client_ids.iter().map(|client| (client, Vec::new())).collect();
+    let mut owners = BTreeSet::new();
+    for segment in segments.iter().filter(|segment| segment.status() != SegmentStatus::UNMOUNTING) {
+        let Some(list) = by_client.get_mut(&segment.owner()) else { continue };
+        owners.insert(segment.owner());
+        if let Some(host) = host_of(&segment.info().te_endpoint).map(str::as_bytes)
+            && !list.contains(&host)
+        {
+            list.push(host);
         }
-        let there = |segment: &&Arc<MountedSegment>| segment.status() != SegmentStatus::UNMOUNTING;
-        let mut owned = segments.iter().filter(there).filter(|segment| segment.owner() == client).peekable();
-        if owned.peek().is_none() {
-            continue;
-        }
-        let mut list: Vec<&[u8]> = Vec::new();
-        for host in owned.filter_map(|segment| host_of(&segment.info().te_endpoint)) {
-            if !list.contains(&host.as_bytes()) {
-                list.push(host.as_bytes());
-            }
-        }
-        hosts.push((client, list));
     }
+    let hosts: Vec<(ClientId, Vec<&[u8]>)> =
+        by_client.into_iter().filter(|(client, _)| owners.contains(client)).collect();
     let missing = args.client_ids.len().saturating_sub(hosts.len());
     context.count((args.client_ids.len() as u64, missing as u64));
     match encode_body::<call::BatchQueryIp>(context.profile, &Ok(PackMap(hosts)), reply.body()) {

@@ -302,7 +302,11 @@ fn memory_that_comes_back_after_expiry_rests_for_one_lease() {
 fn memory_that_a_new_master_is_told_of_rests_for_one_lease() {
     let mut pool = Pool::with(CatalogSettings::default(), &[]);
     remount(&mut pool, vec![segment(1, "a", MIB)], 100).unwrap();
-    assert_eq!(pool.start(1, "new", 100), Err(PutRefusal::NothingEvictable), "readers of the old master's time may still read");
+    assert_eq!(
+        pool.start(1, "new", 100),
+        Err(PutRefusal::NothingEvictable),
+        "readers of the old master's time may still read"
+    );
     pool.advance(10 * SECOND);
     assert!(pool.start(1, "new", 100).is_ok());
 }

@@ -80,6 +80,14 @@ impl Work {
         }
     }
 
+    /// Name of the segment it reads.
+    pub fn source(&self) -> &str {
+        match self {
+            Work::Copy(work) => &work.source,
+            Work::Move(work) => &work.source,
+        }
+    }
+
     /// The payload of the task.
     pub fn to_json(&self) -> Vec<u8> {
         let mut out = Object::new();

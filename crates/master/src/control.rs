@@ -49,6 +49,7 @@ impl MasterControl {
             self.shared.report.store(config.report, Ordering::Relaxed);
             *self.shared.storage.lock() =
                 StorageAnswer { enable_disk_eviction: config.enable_disk_eviction, quota_bytes: config.quota_bytes };
+            self.shared.jobs.tasks.lock().set_limits(config.jobs.tasks);
             if let Some(dialer) = &self.shared.dialer {
                 dialer.set_timeout(config.dial_back.unwrap_or(Duration::from_secs(2)));
             }

@@ -16,7 +16,7 @@ use yb_wire::WireProfile;
 
 use crate::dial::Dialer;
 use crate::graceful::GracefulUnmounts;
-use crate::jobs::Jobs;
+use crate::jobs::{Jobs, Left};
 use crate::lane::SlowLane;
 use crate::log::LogHandle;
 use crate::metrics::{Dice, MasterMetrics, Window};
@@ -95,8 +95,12 @@ impl Shared {
                     "its records in the metadata server are removed"
                 );
             }
+            self.jobs.note_left(gone.owner, Left::Segment(gone.name));
         }
         for (client, reach) in effects.clients_turned.drain(..) {
+            if reach >= Reach::Offline {
+                self.jobs.note_left(client, Left::Silent);
+            }
             match reach {
                 Reach::Online => tracing::info!(event = "client_back", %client, "client pings again: nothing was lost"),
                 Reach::Suspect => tracing::info!(
@@ -114,7 +118,7 @@ impl Shared {
         for client in effects.clients_gone.drain(..) {
             tracing::info!(event = "client_gone", %client, "client gone: no ping within client_ttl and client_suspicion_ttl_sec");
             self.nodes.forget(client);
-            self.jobs.note_gone(client);
+            self.jobs.note_left(client, Left::Client);
         }
         if !effects.quiesce.is_empty() {
             let asked = self.nodes.ask(effects.quiesce.drain(..));

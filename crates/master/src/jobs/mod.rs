@@ -47,7 +47,17 @@ pub(crate) struct Jobs {
 #[derive(Default)]
 struct Notes {
     ended: Vec<Ended>,
-    gone: Vec<ClientId>,
+    left: Vec<(ClientId, Left)>,
+}
+
+/// Why a client's tasks are looked at.
+pub(crate) enum Left {
+    /// The client was given up.
+    Client,
+    /// It does not ping, and may come back.
+    Silent,
+    /// Its segment of this name is gone.
+    Segment(String),
 }
 
 /// Between two looks while a drain runs.
@@ -90,9 +100,9 @@ impl Jobs {
         }
     }
 
-    /// A client was given up: its tasks go to others or fail.
-    pub(crate) fn note_gone(&self, client: ClientId) {
-        self.notes.lock().gone.push(client);
+    /// A client cannot do some of its tasks any more: they go to others or fail.
+    pub(crate) fn note_left(&self, client: ClientId, left: Left) {
+        self.notes.lock().left.push((client, left));
         self.waker.wake();
     }
 
@@ -128,8 +138,8 @@ impl Jobs {
         let now = both_clocks(shared.clock.now());
         let notes = std::mem::take(&mut *self.notes.lock());
         let mut ended = notes.ended;
-        for client in notes.gone {
-            self.orphan(shared, client, now, &mut ended);
+        for (client, left) in notes.left {
+            self.orphan(shared, client, &left, now, &mut ended);
         }
         ended.extend(self.tasks.lock().expire(now));
         for ended in &ended {
@@ -152,14 +162,22 @@ impl Jobs {
         }
     }
 
-    /// Gives the tasks of a client that is gone to others who can do them.
-    fn orphan(&self, shared: &Shared, client: ClientId, now: Now, ended: &mut Vec<Ended>) {
+    /// Gives the tasks that a client cannot do any more to others who can.
+    fn orphan(&self, shared: &Shared, client: ClientId, left: &Left, now: Now, ended: &mut Vec<Ended>) {
         let orphans = self.tasks.lock().of_client(client);
-        for orphan in orphans {
+        let is_lost = |name: &str| match left {
+            Left::Segment(gone) => gone == name && shared.catalog.look_at(name).is_none(),
+            Left::Client | Left::Silent => true,
+        };
+        for orphan in orphans.into_iter().filter(|orphan| is_lost(orphan.work.source())) {
             match self.another_source(shared, client, &orphan.work) {
                 Some((owner, work)) => self.tasks.lock().reassign(orphan.id, owner, work, now),
+                None if matches!(left, Left::Silent) => {}
                 None => {
-                    let message = "the client that was to do it is gone";
+                    let message = match left {
+                        Left::Segment(_) => "the segment of the source is gone",
+                        _ => "the client that was to do it is gone",
+                    };
                     ended.extend(self.tasks.lock().fail(orphan.id, message, now));
                 }
             }

@@ -95,14 +95,16 @@ pub(super) const TENANTS: &[Setting] = &[
          pool.",
     )
     .ratio(),
-    Setting::peer("max_total_finished_tasks", Kind::U32, "10000", "Finished tasks remembered."),
-    Setting::peer("max_total_pending_tasks", Kind::U32, "10000", "Tasks waiting."),
-    Setting::peer("max_total_processing_tasks", Kind::U32, "10000", "Tasks running."),
+    Setting::peer("max_total_finished_tasks", Kind::U32, "10000", "Finished tasks remembered.").live(),
+    Setting::peer("max_total_pending_tasks", Kind::U32, "10000", "Tasks waiting.").live(),
+    Setting::peer("max_total_processing_tasks", Kind::U32, "10000", "Tasks running.").live(),
     Setting::peer("pending_task_timeout_sec", Kind::U64, "300", "A waiting task fails after this time.")
-        .unit(Unit::Seconds),
+        .unit(Unit::Seconds)
+        .live(),
     Setting::peer("processing_task_timeout_sec", Kind::U64, "300", "A running task fails after this time.")
-        .unit(Unit::Seconds),
-    Setting::peer("max_retry_attempts", Kind::U32, "10", "Retries of a task by its client."),
+        .unit(Unit::Seconds)
+        .live(),
+    Setting::peer("max_retry_attempts", Kind::U32, "10", "Retries of a task by its client.").live(),
 ];
 
 pub(super) const EVENTS: &[Setting] = &[

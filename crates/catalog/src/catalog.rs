@@ -318,6 +318,12 @@ impl Catalog {
         if entry.replicas.as_slice().iter().any(is_there) {
             return true;
         }
+        let entry = &state.slab[slot];
+        if !entry.is_finished() {
+            let word = self.hash(entry.tenant, entry.key.as_slice()).word;
+            let gone = self.gone_write(entry, word, yb_types::ErrorCode::OBJECT_NOT_FOUND);
+            state.overtaken.add(gone, now);
+        }
         let is_key = !state.slab[slot].has(flag::SUCCESSOR);
         if is_key {
             self.departs(state, slot, Absence::Lost);

@@ -114,13 +114,15 @@ impl Catalog {
             // Recursive: two keys may share a shard, and a writer may have come to wait between their locks.
             let lock = |(hash, _): &(KeyHash, K)| (hash.word, self.shards[hash.shard].state.read_recursive());
             let states: SmallVec<[(u32, RwLockReadGuard<'_, ShardState>); GROUP]> = group.iter().map(lock).collect();
-            if group.len() > 1 {
-                warm(&states);
-            }
+            let likely = if group.len() > 1 { warm(&states) } else { Likely::new() };
             // Loaded under the shards' locks: see the invariants of the segment table.
             let table = self.segments.load();
-            for ((_, state), (hash, key)) in states.iter().zip(&group) {
-                then(at, *hash, readable(state, &table, tenant, hash.word, key.as_ref()));
+            for (nth, ((_, state), (hash, key))) in states.iter().zip(&group).enumerate() {
+                let slot = match likely.get(nth) {
+                    Some(&likely) => state.find_at(likely, tenant, hash.word, key.as_ref()),
+                    None => state.find(tenant, hash.word, key.as_ref()),
+                };
+                then(at, *hash, readable(state, &table, slot));
                 at += 1;
             }
         }
@@ -132,13 +134,17 @@ const GROUP: usize = 16;
 
 /// Brings the memory that the searches of a group will meet into the cache. A search waits for main memory three times, each
 /// time for an address that the last answer told; those of different keys do not depend on each other, and going step
-/// by step over all of them lets the processor wait for all at once.
-fn warm(states: &[(u32, RwLockReadGuard<'_, ShardState>)]) {
+/// by step over all of them lets the processor wait for all at once. Answers where each search will most likely end.
+fn warm(states: &[(u32, RwLockReadGuard<'_, ShardState>)]) -> Likely {
     std::hint::black_box(states.iter().fold(0, |all, (word, state)| all ^ state.touch_home(*word)));
-    let likely: SmallVec<[Option<u32>; GROUP]> = states.iter().map(|(word, state)| state.likely(*word)).collect();
-    let touched = states.iter().zip(likely).map(|((_, state), slot)| slot.map_or(0, |slot| state.slab[slot].touch()));
+    let likely: Likely = states.iter().map(|(word, state)| state.likely(*word)).collect();
+    let touched = states.iter().zip(&likely).map(|((_, state), slot)| slot.map_or(0, |slot| state.slab[slot].touch()));
     std::hint::black_box(touched.fold(0, |all, word| all ^ word));
+    likely
 }
+
+/// For each key of a group, the slot with its hash, if there is one.
+type Likely = SmallVec<[Option<u32>; GROUP]>;
 
 /// What a lookup found.
 struct Readable<'s> {
@@ -147,24 +153,19 @@ struct Readable<'s> {
     view: ObjectView<'s>,
 }
 
-fn readable<'s>(
-    state: &'s ShardState,
-    table: &'s SegmentTable,
-    tenant: Tenant,
-    word: u32,
-    key: &[u8],
-) -> Result<Readable<'s>, ErrorCode> {
-    let slot = state.find(tenant, word, key).ok_or(ErrorCode::OBJECT_NOT_FOUND)?;
+fn readable<'s>(state: &'s ShardState, table: &'s SegmentTable, slot: Option<u32>) -> Result<Readable<'s>, ErrorCode> {
+    let slot = slot.ok_or(ErrorCode::OBJECT_NOT_FOUND)?;
     let entry = &state.slab[slot];
     match ObjectView::readable(entry, table) {
         Some(view) => Ok(Readable { slot, entry, view }),
-        None if may_come(entry, table) => Err(ErrorCode::REPLICA_IS_NOT_READY),
+        None if may_come(entry, table) || entry.successor().is_some() => Err(ErrorCode::REPLICA_IS_NOT_READY),
         // Its segments are gone, and the sweep has not come by yet.
         None => Err(ErrorCode::OBJECT_NOT_FOUND),
     }
 }
 
-/// Whether what cannot be read now may be readable later: it is being written, or its nodes are silent and may come back.
+/// Whether replicas that cannot be read now may be readable later: they are being written, or their nodes are silent and
+/// may come back.
 fn may_come(entry: &Entry, table: &SegmentTable) -> bool {
     let counts = |replica: &&Replica| replica.is_complete() || !entry.is_finished();
     entry.replicas.as_slice().iter().filter(counts).any(|replica| table.live(replica.segment).is_some())

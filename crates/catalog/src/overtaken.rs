@@ -1,4 +1,4 @@
-//! Writers whose unfinished write of a key was given up by somebody else, and who may not know it yet.
+//! Writers whose unfinished write of a key is gone without their doing, and who may not know it yet.
 //!
 //! **Problem.** An end names key and client, not the write. If a client could begin a key again while an earlier write of
 //! its own is still on its way, the end of the first would publish the bytes of the second before they have arrived.
@@ -7,7 +7,7 @@
 //! (key, client) names the write. A record here keeps the client from beginning the key again until it has answered
 //! for the old write, or until the release timeout, after which a writer does nothing any more.
 
-use yb_types::{ClientId, MonotonicTime};
+use yb_types::{ClientId, ErrorCode, MonotonicTime};
 
 #[derive(Clone, Copy, Debug)]
 struct Record {
@@ -15,6 +15,19 @@ struct Record {
     word: u32,
     writer: ClientId,
     until: MonotonicTime,
+    answer: ErrorCode,
+}
+
+/// A write that is gone before its writer ended or revoked it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GoneWrite {
+    /// The key's hash within its shard.
+    pub word: u32,
+    pub writer: ClientId,
+    /// When the writer does nothing any more.
+    pub until: MonotonicTime,
+    /// What the writer is told when it ends or revokes.
+    pub answer: ErrorCode,
 }
 
 /// The records of one shard: nearly always none.
@@ -28,11 +41,12 @@ impl Overtaken {
         Overtaken { records: Vec::new() }
     }
 
-    /// A write was given up by somebody else than its writer.
-    pub fn add(&mut self, word: u32, writer: ClientId, until: MonotonicTime, now: MonotonicTime) {
+    /// A write is gone.
+    pub fn add(&mut self, gone: GoneWrite, now: MonotonicTime) {
         self.records.retain(|record| record.until > now);
+        let GoneWrite { word, writer, until, answer } = gone;
         if until > now {
-            self.records.push(Record { word, writer, until });
+            self.records.push(Record { word, writer, until, answer });
         }
     }
 
@@ -41,12 +55,10 @@ impl Overtaken {
         self.records.iter().any(|record| record.word == word && record.writer == writer && record.until > now)
     }
 
-    /// The writer ends or revokes; answers whether that was about a write that is gone.
-    pub fn settle(&mut self, word: u32, writer: ClientId, now: MonotonicTime) -> bool {
-        let owed = self.owes(word, writer, now);
-        if owed {
-            self.records.retain(|record| record.word != word || record.writer != writer);
-        }
-        owed
+    /// The writer ends or revokes; what to answer if that is about a write that is gone.
+    pub fn settle(&mut self, word: u32, writer: ClientId, now: MonotonicTime) -> Option<ErrorCode> {
+        let owed = |record: &Record| record.word == word && record.writer == writer && record.until > now;
+        let at = self.records.iter().position(owed)?;
+        Some(self.records.swap_remove(at).answer)
     }
 }

@@ -136,16 +136,22 @@ impl Catalog {
 
     /// What the caller has under a key: the write that it has under way, or the object that it wrote.
     fn find_own(&self, state: &mut ShardState, caller: &Caller, hash: KeyHash, key: &[u8]) -> Result<Own, ErrorCode> {
-        let found = self.find_live(state, caller.tenant, hash, key, caller.now);
+        let Caller { tenant, client, now } = *caller;
+        let mut found = self.find_live(state, tenant, hash, key, now);
         let write = found.and_then(|slot| state.write_under_way(slot));
-        if let Some(write) = write.filter(|&write| state.slab[write].creator == caller.client) {
-            let is_live = self.drop_lost_replicas(state, write, caller.now);
-            return is_live.then_some(Own::Write(write)).ok_or(ErrorCode::OBJECT_NOT_FOUND);
+        if let Some(write) = write.filter(|&write| state.slab[write].creator == client) {
+            if found == Some(write) || self.drop_lost_replicas(state, write, now) {
+                return Ok(Own::Write(write));
+            }
+            found = self.find_live(state, tenant, hash, key, now);
         }
-        let overtaken = state.overtaken.settle(hash.word, caller.client, caller.now);
+        let gone = state.overtaken.settle(hash.word, client, now);
         let slot = found.ok_or(ErrorCode::OBJECT_NOT_FOUND)?;
+        if let Some(answer) = gone {
+            return Err(answer);
+        }
         let entry = &state.slab[slot];
-        if overtaken || !entry.is_finished() || entry.creator != caller.client {
+        if !entry.is_finished() || entry.creator != client {
             return Err(ErrorCode::ILLEGAL_CLIENT);
         }
         Ok(Own::Object)

@@ -15,16 +15,17 @@ use yb_types::{ByteLen, ErrorCode, ReplicateConfig, SoftPinAction};
 
 use crate::catalog::{Caller, Catalog, Leave};
 use crate::effects::{Effects, PutRefusal};
-use crate::entry::{Replica, Replicas, flag};
+use crate::entry::{Entry, Replica, Replicas, flag};
 use crate::extras::SoftPin;
 use crate::key::{KeyBytes, KeyHash, Tenant};
+use crate::overtaken::GoneWrite;
 use crate::placement::Random;
 use crate::placing::{Placed, SpaceWanted};
 use crate::reclaim::MakeRoom;
 use crate::shard::ShardState;
 use crate::sync::atomic::Ordering;
 use crate::tenants::{Charge, QuotaMiss};
-use crate::upsert::Standing;
+use crate::upsert::{Standing, standing};
 use crate::view::ObjectView;
 
 /// What is the same for every key of a `PutStart`.
@@ -241,13 +242,15 @@ impl Catalog {
     }
 
     fn start_locked(&self, batch: &mut Batch<'_>, item: &Item<'_>, state: &mut ShardState) -> Result<u32, PutRefusal> {
-        let Caller { client, now, .. } = batch.call.caller;
+        let Caller { tenant, client, now } = batch.call.caller;
+        let found = self.find_live(state, tenant, item.hash, item.key, now);
         if state.overtaken.owes(item.hash.word, client, now) {
             return Err(PutRefusal::OwnWriteOpen);
         }
-        let standing = match batch.manner {
-            Manner::Put => self.clear_the_way(batch, item, state)?,
-            Manner::Upsert => self.standing(batch, item, state)?,
+        let standing = match (found, batch.manner) {
+            (None, _) => Standing::default(),
+            (Some(slot), Manner::Put) => self.clear_the_way(batch, item, state, slot)?,
+            (Some(slot), Manner::Upsert) => standing(batch, item, state, slot)?,
         };
         let facts = facts(batch, item, state, standing);
         let slot = state.slab.reserve().ok_or(PutRefusal::CatalogFull)?;
@@ -277,11 +280,9 @@ impl Catalog {
         batch: &mut Batch<'_>,
         item: &Item<'_>,
         state: &mut ShardState,
+        slot: u32,
     ) -> Result<Standing, PutRefusal> {
         let Caller { tenant, client, now } = batch.call.caller;
-        let Some(slot) = self.find_live(state, tenant, item.hash, item.key, now) else {
-            return Ok(Standing::default());
-        };
         let entry = &state.slab[slot];
         if entry.is_finished() {
             if entry.is_referenced() || ObjectView::readable(entry, &self.segments.load()).is_some() {
@@ -289,7 +290,11 @@ impl Catalog {
             }
             // All its nodes are silent: nobody can read it, and this caller has its bytes.
             self.erase(state, slot, Leave::Readable, now, batch.effects);
-            return self.clear_the_way(batch, item, state);
+            // An upsert of it that is under way has the key then.
+            return match state.find(tenant, item.hash.word, item.key) {
+                Some(write) => self.clear_the_way(batch, item, state, write),
+                None => Ok(Standing::default()),
+            };
         }
         if entry.started() + self.settings.discard_timeout >= now {
             return Err(PutRefusal::Busy);
@@ -303,11 +308,16 @@ impl Catalog {
 
     /// Gives up an unfinished write for another one of the same key.
     fn overtake(&self, batch: &mut Batch<'_>, state: &mut ShardState, slot: u32, word: u32) {
-        let entry = &state.slab[slot];
-        let (writer, until) = (entry.creator, entry.started() + self.settings.release_timeout);
+        let gone = self.gone_write(&state.slab[slot], word, ErrorCode::ILLEGAL_CLIENT);
         let now = batch.call.caller.now;
-        self.erase(state, slot, Leave::Unfinished { until, revoked: false }, now, batch.effects);
-        state.overtaken.add(word, writer, until, now);
+        self.erase(state, slot, Leave::Unfinished { until: gone.until, revoked: false }, now, batch.effects);
+        state.overtaken.add(gone, now);
+    }
+
+    /// What is remembered of an unfinished write that goes without its writer's doing.
+    pub(crate) fn gone_write(&self, write: &Entry, word: u32, answer: ErrorCode) -> GoneWrite {
+        let until = write.started() + self.settings.release_timeout;
+        GoneWrite { word, writer: write.creator, until, answer }
     }
 
     fn fill(

@@ -61,10 +61,20 @@ impl Shard {
 impl ShardState {
     /// The slot of a key.
     pub fn find(&self, tenant: Tenant, word: u32, key: &[u8]) -> Option<u32> {
-        self.table.find(word, |slot| {
-            let entry = &self.slab[slot];
-            entry.tenant == tenant && entry.key.as_slice() == key
-        })
+        self.table.find(word, |slot| self.is_at(slot, tenant, key))
+    }
+
+    /// The same, given the first slot of this hash, see [`likely`](Self::likely).
+    pub fn find_at(&self, likely: Option<u32>, tenant: Tenant, word: u32, key: &[u8]) -> Option<u32> {
+        match likely {
+            Some(slot) if !self.is_at(slot, tenant, key) => self.find(tenant, word, key),
+            sure => sure,
+        }
+    }
+
+    fn is_at(&self, slot: u32, tenant: Tenant, key: &[u8]) -> bool {
+        let entry = &self.slab[slot];
+        entry.tenant == tenant && entry.key.as_slice() == key
     }
 
     /// Reads where the search for a hash begins, and nothing else.

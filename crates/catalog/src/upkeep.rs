@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use yb_types::{ClientId, MonotonicTime};
+use yb_types::{ClientId, ErrorCode, MonotonicTime};
 
 use crate::catalog::{Catalog, Leave};
 use crate::effects::Effects;
@@ -127,10 +127,10 @@ impl Catalog {
     fn discard(&self, state: &mut ShardState, slot: u32, now: MonotonicTime, effects: &mut Effects) {
         if self.drop_lost_replicas(state, slot, now) {
             let entry = &state.slab[slot];
-            let (writer, until) = (entry.creator, entry.started() + self.settings.release_timeout);
             let word = self.hash(entry.tenant, entry.key.as_slice()).word;
-            state.overtaken.add(word, writer, until, now);
-            self.erase(state, slot, Leave::Unfinished { until, revoked: false }, now, effects);
+            let gone = self.gone_write(entry, word, ErrorCode::OBJECT_NOT_FOUND);
+            state.overtaken.add(gone, now);
+            self.erase(state, slot, Leave::Unfinished { until: gone.until, revoked: false }, now, effects);
         }
     }
 

@@ -10,7 +10,7 @@
 
 use yb_types::MonotonicTime;
 
-use crate::catalog::{Caller, Catalog};
+use crate::catalog::Catalog;
 use crate::effects::{Effects, PutRefusal};
 use crate::entry::{Entry, flag};
 use crate::extras::{Extras, SoftPin};
@@ -52,35 +52,6 @@ impl Catalog {
         self.write_start(call, Manner::Upsert, items.into_iter(), random, effects, &mut sink);
     }
 
-    /// What stands under the key of an upsert, or why it may not be replaced.
-    pub(crate) fn standing(
-        &self,
-        batch: &Batch<'_>,
-        item: &Item<'_>,
-        state: &mut ShardState,
-    ) -> Result<Standing, PutRefusal> {
-        let Caller { tenant, client, now } = batch.call.caller;
-        let Some(slot) = self.find_live(state, tenant, item.hash, item.key, now) else {
-            return Ok(Standing::default());
-        };
-        let entry = &state.slab[slot];
-        let group = entry.membership().map_or("", |membership| membership.group.id());
-        if item.group.is_some_and(|named| named != group) {
-            return Err(PutRefusal::OtherGroup);
-        }
-        if entry.extras().is_some_and(Extras::is_copied) {
-            return Err(PutRefusal::Copied);
-        }
-        if entry.is_referenced() {
-            return Err(PutRefusal::Referenced);
-        }
-        let unfinished = state.write_under_way(slot);
-        if unfinished.is_some_and(|write| state.slab[write].creator == client) {
-            return Err(PutRefusal::OwnWriteOpen);
-        }
-        Ok(Standing { readable: entry.is_finished().then_some(slot), unfinished })
-    }
-
     /// Keeps eviction away from the object that an upsert is to replace, while it makes room for the new one. Answers
     /// whether there is such an object.
     pub(crate) fn hold(&self, state: &mut ShardState, batch: &Batch<'_>, item: &Item<'_>, held: bool) -> bool {
@@ -91,6 +62,31 @@ impl Catalog {
         }
         state.slab[slot].is_finished()
     }
+}
+
+/// What stands under the key of an upsert, given its slot, or why it may not be replaced.
+pub(crate) fn standing(
+    batch: &Batch<'_>,
+    item: &Item<'_>,
+    state: &ShardState,
+    slot: u32,
+) -> Result<Standing, PutRefusal> {
+    let entry = &state.slab[slot];
+    let group = entry.membership().map_or("", |membership| membership.group.id());
+    if item.group.is_some_and(|named| named != group) {
+        return Err(PutRefusal::OtherGroup);
+    }
+    if entry.extras().is_some_and(Extras::is_copied) {
+        return Err(PutRefusal::Copied);
+    }
+    if entry.is_referenced() {
+        return Err(PutRefusal::Referenced);
+    }
+    let unfinished = state.write_under_way(slot);
+    if unfinished.is_some_and(|write| state.slab[write].creator == batch.call.caller.client) {
+        return Err(PutRefusal::OwnWriteOpen);
+    }
+    Ok(Standing { readable: entry.is_finished().then_some(slot), unfinished })
 }
 
 impl Facts {

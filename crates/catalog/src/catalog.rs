@@ -143,6 +143,7 @@ impl Catalog {
             release_timeout: settings.release_timeout,
             client_ttl: settings.client_ttl,
             client_suspicion_ttl: settings.client_suspicion_ttl,
+            tenant_high_watermark: settings.tenant_high_watermark,
             ..self.settings().clone()
         };
         self.settings.replace(settings).map_err(|_| BadSettings::ChangedTooOften)

@@ -177,7 +177,10 @@ impl Catalog {
         match clients.seen(client, now, self.settings.clients_max) {
             Sign::NoRoom => return Err(ErrorCode::INTERNAL_ERROR),
             Sign::Fine => {}
-            Sign::Back => self.follow(&mut self.segments.registry(), &BTreeMap::from([(client, Reach::Online)])),
+            Sign::Back => {
+                self.counters.add(|c| &c.clients_recovered, 1);
+                self.follow(&mut self.segments.registry(), &BTreeMap::from([(client, Reach::Online)]));
+            }
         }
         Ok(if clients.is_good(client) { ClientStatus::OK } else { ClientStatus::NEED_REMOUNT })
     }
@@ -209,6 +212,9 @@ impl Catalog {
         }
         drop((registry, clients));
         self.counters.add(|c| &c.clients_expired, leaving.len() as u64);
+        let stepped = |to: Reach| following.values().filter(|reach| **reach == to).count() as u64;
+        self.counters.add(|c| &c.clients_suspected, stepped(Reach::Suspect));
+        self.counters.add(|c| &c.clients_offline, stepped(Reach::Offline));
         effects.clients_gone.extend(leaving.into_keys());
         effects.clients_turned.extend(following);
         for Turn { client, .. } in turns.iter().filter(|turn| turn.reach != Reach::Suspect) {

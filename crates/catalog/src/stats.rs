@@ -72,6 +72,12 @@ stats! {
     lost_keys,
     /// Clients given up because they did not ping.
     clients_expired,
+    /// Times that a client was silent for a while.
+    clients_suspected,
+    /// Times that the segments of a silent client were hidden from readers.
+    clients_offline,
+    /// Times that such a client came back before it was given up.
+    clients_recovered,
 }
 
 impl Counters {

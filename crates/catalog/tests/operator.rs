@@ -47,3 +47,27 @@ fn settings_change_while_it_runs() {
     pool.catalog.remove(Tenant::DEFAULT, [b"key"], Force::No, pool.now, |_, answer| answers.push(answer));
     assert_eq!(answers, [Err(ErrorCode::OBJECT_HAS_LEASE)]);
 }
+
+#[test]
+fn steps_of_a_silent_client_are_counted() {
+    let mut pool = Pool::with_segment(MIB);
+    let mut effects = Effects::default();
+    let steps = |pool: &Pool| {
+        let stats = pool.catalog.stats();
+        (stats.clients_suspected, stats.clients_offline, stats.clients_recovered, stats.clients_expired)
+    };
+    let mut silent_for = |pool: &mut Pool, seconds: u32| {
+        for _ in 0..seconds {
+            pool.advance(SECOND);
+            pool.catalog.expire_clients(pool.now, &mut effects);
+        }
+    };
+    let owner = pool.catalog.segments()[0].owner();
+    pool.catalog.ping(owner, pool.now).unwrap();
+    silent_for(&mut pool, 12);
+    assert_eq!(steps(&pool), (1, 1, 0, 0));
+    pool.catalog.ping(owner, pool.now).unwrap();
+    assert_eq!(steps(&pool), (1, 1, 1, 0));
+    silent_for(&mut pool, 40);
+    assert_eq!(steps(&pool), (2, 2, 1, 1));
+}

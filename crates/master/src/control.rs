@@ -47,6 +47,7 @@ impl MasterControl {
             let lease_ms = u64::try_from(config.catalog.lease_ttl.as_millis()).unwrap_or(u64::MAX);
             self.shared.lease_ttl_ms.store(lease_ms, Ordering::Relaxed);
             self.shared.report.store(config.report, Ordering::Relaxed);
+            self.shared.waiting.set_patience(config.put_wait);
             *self.shared.storage.lock() =
                 StorageAnswer { enable_disk_eviction: config.enable_disk_eviction, quota_bytes: config.quota_bytes };
             self.shared.jobs.tasks.lock().set_limits(config.jobs.tasks);
@@ -114,5 +115,48 @@ impl Control for MasterControl {
             return Err(ControlError::NeedsRestart(names.join(", ")));
         }
         self.apply(&mut values, change).map_err(bad)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What [`MasterControl::apply`] lets take effect: the times, ratios and pins that the catalog is retuned with, and
+    /// what stands beside it.
+    const TAKE_EFFECT: &[&str] = &[
+        "default_kv_lease_ttl",
+        "default_kv_soft_pin_ttl",
+        "max_kv_soft_pin_ttl",
+        "allow_evict_soft_pinned_objects",
+        "eviction_ratio",
+        "eviction_high_watermark_ratio",
+        "tenant_eviction_high_watermark_ratio",
+        "put_start_discard_timeout_sec",
+        "put_start_release_timeout_sec",
+        "client_ttl",
+        "client_suspicion_ttl_sec",
+        "put_wait",
+        "max_total_finished_tasks",
+        "max_total_pending_tasks",
+        "max_total_processing_tasks",
+        "pending_task_timeout_sec",
+        "processing_task_timeout_sec",
+        "max_retry_attempts",
+        "dial_back_timeout",
+        "enable_metric_reporting",
+        "enable_disk_eviction",
+        "quota_bytes",
+        "v",
+        "minloglevel",
+    ];
+
+    #[test]
+    fn what_is_called_live_takes_effect_and_nothing_else_is() {
+        let mut live: Vec<&str> =
+            MASTER.settings().filter(|setting| setting.live).map(|setting| setting.name).collect();
+        let mut known = TAKE_EFFECT.to_vec();
+        (live.sort_unstable(), known.sort_unstable());
+        assert_eq!(live, known);
     }
 }

@@ -157,10 +157,19 @@ pub(crate) struct WaitingRoom {
 
 impl WaitingRoom {
     pub(crate) fn new(patience: Duration) -> WaitingRoom {
-        WaitingRoom {
-            queue: Mutex::default(),
-            patience: AtomicU64::new(u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX)),
-        }
+        let room = WaitingRoom { queue: Mutex::default(), patience: AtomicU64::new(0) };
+        room.set_patience(patience);
+        room
+    }
+
+    /// How long those wait who come from now on.
+    pub(crate) fn set_patience(&self, patience: Duration) {
+        self.patience.store(u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// Calls that wait.
+    pub(crate) fn depth(&self) -> usize {
+        self.queue.lock().len()
     }
 
     /// Until when a call of so many keys may wait; `None`: it is to be refused now.

@@ -114,7 +114,7 @@ fn numbers_follow_what_happened() {
         assert!(!node.exists(b"never"));
     }
     let looked_at = rig.metric("yuebing_exist_misses_total{reason=\"never_seen\"}");
-    assert!(looked_at % 16 == 0 && (16..=1600).contains(&looked_at), "{looked_at} of 400");
+    assert!(looked_at.is_multiple_of(16) && (16..=1600).contains(&looked_at), "{looked_at} of 400");
     let timed = rig.metric("yuebing_rpc_duration_seconds_count{rpc=\"exist_key\"}");
     assert!((1..=100).contains(&timed), "{timed} of 400 timed");
 }

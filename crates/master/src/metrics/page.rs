@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use yb_catalog::Stats;
+use yb_catalog::{Reach, Stats};
 use yb_metrics::{TextWriter, seconds};
 use yb_rpc::CounterSnapshot;
 use yb_types::SegmentStatus;
@@ -57,6 +57,11 @@ fn write_catalog(out: &mut TextWriter, stats: &Stats) {
         ("yuebing_quiesced_total", "Of these, free early on the word of their node", stats.quiesced),
         ("yuebing_lease_deferred_total", "Extents set aside for a reader", stats.lease_deferred),
         ("yuebing_eviction_steps_total", "Objects that eviction looked at", stats.eviction_steps),
+        (
+            "yuebing_lookups_untold_total",
+            "Keys of lookups that the eviction policy did not hear of",
+            stats.lookups_untold,
+        ),
         ("yuebing_lost_keys_total", "Objects lost with their last segment", stats.lost_keys),
         ("yuebing_clients_expired_total", "Clients that stopped pinging", stats.clients_expired),
     ] {
@@ -92,7 +97,30 @@ fn write_segments(out: &mut TextWriter, shared: &Shared) {
 
 fn write_clients(out: &mut TextWriter, shared: &Shared, stats: &Stats) {
     out.gauge("master_active_clients", "Clients in good standing", stats.clients);
-    out.gauge("master_client_liveness_active_clients", "Clients in good standing", stats.clients);
+    let clients = shared.catalog.clients();
+    let heard = |reach: Reach| clients.iter().filter(|client| client.reach == reach).count();
+    for (name, help, value) in [
+        ("master_client_liveness_active_clients", "Clients that ping", heard(Reach::Online)),
+        (
+            "master_client_liveness_suspected_clients",
+            "Clients that have been silent for a while",
+            heard(Reach::Suspect),
+        ),
+        ("master_client_liveness_offline_clients", "Clients whose segments are not offered", heard(Reach::Offline)),
+    ] {
+        out.gauge(name, help, value);
+    }
+    for (name, help, value) in [
+        ("master_client_liveness_suspected_transitions_total", "Times a client fell silent", stats.clients_suspected),
+        (
+            "master_client_liveness_offline_transitions_total",
+            "Times a client's segments were hidden",
+            stats.clients_offline,
+        ),
+        ("master_client_liveness_recoveries_total", "Times a silent client came back", stats.clients_recovered),
+    ] {
+        out.counter(name, help, value);
+    }
     out.family("yuebing_nodes_by_version", "gauge", "Nodes of this project that said hello, by their version");
     for (version, count) in shared.nodes.versions() {
         out.sample("yuebing_nodes_by_version", &[("version", &version)], count);
@@ -142,6 +170,7 @@ fn write_queues(out: &mut TextWriter, shared: &Shared) {
         ("dial_back", shared.dialer.as_ref().map_or(0, |dialer| dialer.depth() as u64)),
         ("tasks_pending", tasks.pending as u64),
         ("tasks_processing", tasks.processing as u64),
+        ("waiting_puts", shared.waiting.depth() as u64),
         ("copies", shared.catalog.copies_running() as u64),
         ("deferred_replies", server.deferred_calls.saturating_sub(server.deferred_replies)),
     ] {

@@ -153,20 +153,9 @@ const UNFED: &[Unfed] = &[
         histograms: &["master_nof_heartbeat_probe_latency_ms"],
     },
     Unfed {
-        reason: "two-step client liveness: nothing feeds it",
-        counters: &[
-            "master_client_liveness_offline_transitions_total",
-            "master_client_liveness_recoveries_total",
-            "master_client_liveness_suspected_transitions_total",
-            "master_client_offboarding_alerts_total",
-            "master_client_offboarding_retries_total",
-        ],
-        gauges: &[
-            "master_client_liveness_active_clients",
-            "master_client_liveness_offline_clients",
-            "master_client_liveness_suspected_clients",
-            "master_client_offboarding_queue_depth",
-        ],
+        reason: "clients leave in steps that need no queue",
+        counters: &["master_client_offboarding_alerts_total", "master_client_offboarding_retries_total"],
+        gauges: &["master_client_offboarding_queue_depth"],
         histograms: &["master_client_offboarding_duration_ms"],
     },
     Unfed {

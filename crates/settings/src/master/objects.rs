@@ -50,7 +50,8 @@ pub(super) const OBJECTS: &[Setting] = &[
     .live(),
     Setting::ours("put_wait", Kind::Duration, "100ms", "How long a write that finds no space waits for eviction to make some before it is refused. 0: not at all.")
         .unit(Unit::Millis)
-        .range(0, 10_000),
+        .range(0, 10_000)
+        .live(),
     Setting::peer(
         "put_start_discard_timeout_sec",
         Kind::U64,

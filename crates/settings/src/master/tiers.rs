@@ -94,7 +94,8 @@ pub(super) const TENANTS: &[Setting] = &[
         "Share of its quota from which a tenant's objects are evicted in the background, 0 never; unless given, that of the \
          pool.",
     )
-    .ratio(),
+    .ratio()
+    .live(),
     Setting::peer("max_total_finished_tasks", Kind::U32, "10000", "Finished tasks remembered.").live(),
     Setting::peer("max_total_pending_tasks", Kind::U32, "10000", "Tasks waiting.").live(),
     Setting::peer("max_total_processing_tasks", Kind::U32, "10000", "Tasks running.").live(),

@@ -253,7 +253,8 @@ fn a_full_pool_of_many_segments_is_searched_through_before_a_put_is_refused() {
         for at in 0..300 {
             pool.start(1, &format!("key-{at}"), 4096).unwrap();
         }
-        assert_eq!((pool.used(), pool.start(1, "more", 1)), (300 * 4096, Err(PutRefusal::NothingEvictable)));
+        assert_eq!(pool.start(1, "more", 1).unwrap_err().code(), ErrorCode::NO_AVAILABLE_HANDLE);
+        assert_eq!(pool.used(), 300 * 4096);
         pool.catalog.put_revoke_quiet(&pool.caller(1), ReplicaType::ALL, ["key-77"], |_, result| result.unwrap());
         assert!(pool.start(1, "more", 4096).is_ok(), "{strategy:?}");
     }

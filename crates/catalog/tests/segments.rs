@@ -291,7 +291,7 @@ fn memory_that_comes_back_after_expiry_rests_for_one_lease() {
         pool.catalog.expire_clients(pool.now, &mut pool.effects);
     }
     remount(&mut pool, vec![segment(1, "a", MIB)], 100).unwrap();
-    assert_eq!(pool.start(1, "new", 100), Err(PutRefusal::NothingEvictable));
+    assert_eq!(pool.start(1, "new", 100).unwrap_err().code(), ErrorCode::NO_AVAILABLE_HANDLE);
     pool.upkeep();
     pool.advance(10 * SECOND);
     assert!(pool.start(1, "new", 100).is_ok());
@@ -317,7 +317,7 @@ fn memory_of_a_forerunners_time_rests_for_one_lease_from_the_start() {
     pool.catalog.begins(pool.now);
     pool.advance(7 * SECOND);
     remount(&mut pool, vec![segment(1, "a", MIB)], 100).unwrap();
-    assert_eq!(pool.start(1, "new", 100), Err(PutRefusal::NoSpace));
+    assert_eq!(pool.start(1, "new", 100).unwrap_err().code(), ErrorCode::NO_AVAILABLE_HANDLE);
     pool.advance(3 * SECOND);
     assert!(pool.start(1, "new", 100).is_ok(), "what the forerunner promised has ended");
     pool.advance(60 * SECOND);

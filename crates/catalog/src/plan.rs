@@ -120,7 +120,7 @@ impl Catalog {
     /// Who can move a replica from one segment to another.
     ///
     /// # Errors
-    /// As [`copy_source`](Self::copy_source); INVALID_PARAMS when source and target are the same, REPLICA_NOT_FOUND when
+    /// As [`copy_source`](Self::copy_source); INVALID_PARAMS also when source and target are the same, or when
     /// the source holds no readable replica.
     pub fn move_source(&self, tenant: Tenant, key: &[u8], source: &str, target: &str) -> Result<Source, ErrorCode> {
         self.check_open(tenant)?;
@@ -129,7 +129,7 @@ impl Catalog {
             return Err(ErrorCode::INVALID_PARAMS);
         }
         self.check_task_target(target)?;
-        sources.into_iter().find(|found| found.segment == source).ok_or(ErrorCode::REPLICA_NOT_FOUND)
+        sources.into_iter().find(|found| found.segment == source).ok_or(ErrorCode::INVALID_PARAMS)
     }
 
     fn check_open(&self, tenant: Tenant) -> Result<(), ErrorCode> {

@@ -367,7 +367,7 @@ fn sources_of_tasks_are_readable_replicas() {
     let move_source = |from, to| pool.catalog.move_source(T, b"k", from, to).map(|found| found.owner);
     assert_eq!(move_source("a", "b"), Ok(client(100)));
     assert_eq!(move_source("a", "a"), Err(ErrorCode::INVALID_PARAMS));
-    assert_eq!(move_source("b", "c"), Err(ErrorCode::REPLICA_NOT_FOUND));
+    assert_eq!(move_source("b", "c"), Err(ErrorCode::INVALID_PARAMS));
 }
 
 #[test]

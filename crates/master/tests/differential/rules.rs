@@ -5,6 +5,7 @@ use yb_types::ErrorCode as Code;
 use crate::answer::Answer;
 use crate::op::{Op, Write};
 use crate::script::Memory;
+use crate::side::OWNERS;
 
 /// Two answers to one question.
 pub struct Pair<'a> {
@@ -93,12 +94,47 @@ pub const RULES: &[Rule] = &[
         },
     },
     Rule {
+        name: "copy-by-a-stranger",
+        parts: true,
+        applies: |pair| {
+            let (Op::ShiftStart { client, .. } | Op::ShiftEnd { client, .. } | Op::Mark { client, .. }) = pair.op
+            else {
+                return false;
+            };
+            !OWNERS.contains(client) && pair.theirs.is_code(Code::UNAVAILABLE_IN_CURRENT_STATUS)
+        },
+    },
+    Rule {
+        name: "move-task-to-its-own-source",
+        parts: false,
+        applies: |pair| {
+            matches!(pair.op, Op::CreateTask { source, targets, .. } if targets.contains(source))
+                && codes(pair, Code::OBJECT_NOT_FOUND, Code::INVALID_PARAMS)
+        },
+    },
+    Rule {
+        name: "task-that-one-did-not-make",
+        parts: false,
+        applies: |pair| {
+            let unknown = |answer: &Answer| answer.is_code(Code::TASK_NOT_FOUND);
+            matches!(pair.op, Op::QueryTask { .. } | Op::Mark { .. }) && unknown(pair.ours) != unknown(pair.theirs)
+        },
+    },
+    Rule {
+        name: "task-of-a-lost-source",
+        parts: false,
+        applies: |pair| {
+            let Answer::Text(ours) = pair.ours else { return false };
+            matches!(pair.op, Op::QueryTask { .. }) && ours.contains("the segment of the source is gone")
+        },
+    },
+    Rule {
         name: "copy-task-of-an-unfinished-object",
         parts: false,
         applies: |pair| {
             matches!(pair.op, Op::CreateTask { .. })
                 && pair.ours.is_code(Code::REPLICA_IS_NOT_READY)
-                && pair.theirs.succeeded()
+                && (pair.theirs.succeeded() || pair.theirs.is_code(Code::UNAVAILABLE_IN_CURRENT_STATUS))
         },
     },
     Rule {

@@ -24,6 +24,7 @@ use crate::stats::{Counters, Stats};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64};
 use crate::tenants::{TenantOrder, Tenants};
+use crate::tiers::Tiers;
 use crate::upkeep::Chores;
 
 /// All that the master knows. Shared by every worker; each call locks what it touches.
@@ -43,6 +44,7 @@ pub struct Catalog {
     pub(crate) copies: Mutex<Copies>,
     pub(crate) counters: Counters,
     pub(crate) tenants: Tenants,
+    pub(crate) tiers: Tiers,
     pub(crate) departed: Departed,
     pub(crate) waits: Arc<Waits>,
     pub(crate) placement: Box<dyn PlacementPolicy>,
@@ -105,6 +107,7 @@ impl Catalog {
             copies: Mutex::new(Copies::default()),
             counters: Counters::default(),
             tenants,
+            tiers: Tiers::default(),
             departed: Departed::new(),
             waits,
             placement,

@@ -221,6 +221,7 @@ impl Catalog {
             // What it was writing or copying is free for others again.
             self.chores.lock().add_dead_writer(*client);
             self.copies.lock().hurry(*client, now);
+            self.tiers.silence(*client, now);
         }
     }
 

@@ -221,6 +221,11 @@ impl Entry {
         self.extras().is_some_and(Extras::is_referenced)
     }
 
+    /// Whether a disk is to write the bytes down.
+    pub fn is_being_offloaded(&self) -> bool {
+        self.extras().is_some_and(|extras| extras.offloading)
+    }
+
     /// The running copy that writes this replica.
     pub fn copier_of(&self, replica: &Replica) -> Option<&Running> {
         if replica.is_complete() {
@@ -295,7 +300,7 @@ impl Entry {
     /// Whether eviction of its group takes this member too.
     pub fn goes_with_group(&self, leaving: Leaving, now: MonotonicTime) -> bool {
         let pinned = leaving == Leaving::ButPinned && self.soft_pin().is_some_and(|pin| pin.holds(now));
-        !self.has(flag::HARD_PIN) && !pinned && !self.is_referenced()
+        !self.has(flag::HARD_PIN) && !pinned && !self.is_referenced() && !self.is_being_offloaded()
     }
 
     /// Moves the lease forward to `until`, never back; works under a shared lock.

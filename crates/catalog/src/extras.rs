@@ -41,6 +41,8 @@ pub(crate) struct Extras {
     pub successor: Option<u32>,
     /// Of such a write: the slot of the object that it is to replace.
     pub predecessor: Option<u32>,
+    /// A disk is to write the bytes down, so they stay in memory.
+    pub offloading: bool,
     /// An upsert looks for space and must not find that of the object itself.
     pub held: bool,
 }
@@ -59,8 +61,8 @@ impl Extras {
 
     /// Whether nothing is set, so that the box can go.
     pub fn is_empty(&self) -> bool {
-        let Extras { soft_pin, copy, group, successor, predecessor, held } = self;
+        let Extras { soft_pin, copy, group, successor, predecessor, held, offloading } = self;
         let is_linked = successor.is_some() || predecessor.is_some();
-        soft_pin.is_none() && copy.is_none() && group.is_none() && !is_linked && !held
+        soft_pin.is_none() && copy.is_none() && group.is_none() && !is_linked && !held && !offloading
     }
 }

@@ -48,6 +48,12 @@ impl Catalog {
                 listed += 1;
                 sink(view);
             }
+            for view in state.cold(&table).filter(|record| record.tenant == tenant) {
+                if let Some(view) = ObjectView::on_disk(view, &table) {
+                    listed += 1;
+                    sink(view);
+                }
+            }
         }
         None
     }

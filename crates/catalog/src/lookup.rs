@@ -14,6 +14,7 @@ use crate::key::{KeyHash, Tenant};
 use crate::segments::SegmentTable;
 use crate::shard::ShardState;
 use crate::sync::RwLockReadGuard;
+use crate::tiers::Record;
 use crate::view::ObjectView;
 
 /// Whether an existence check protects what it finds.
@@ -38,10 +39,14 @@ impl Catalog {
         let grant = self.lease_from(now);
         let mut seen = LookedUp::new();
         self.look_each(tenant, keys, |at, hash, found| {
-            seen.add(hash, found.as_ref().ok().map(|found| (found.slot, found.entry)));
-            let read = found
-                .and_then(|found| found.entry.read(grant).then_some(found.view).ok_or(ErrorCode::OBJECT_NOT_FOUND));
-            sink(at, read);
+            seen.add(hash, found.as_ref().ok().and_then(Readable::place));
+            if let Ok(Readable { home: Home::Disk(record), .. }) = &found {
+                self.wish_for(record, hash, now);
+            }
+            sink(
+                at,
+                found.and_then(|found| found.read(grant).then_some(found.view).ok_or(ErrorCode::OBJECT_NOT_FOUND)),
+            );
         });
         seen.announce(self, tenant, now);
     }
@@ -71,8 +76,8 @@ impl Catalog {
         }
         let mut seen = LookedUp::new();
         self.look_each(tenant, keys, |at, hash, found| {
-            seen.add(hash, found.as_ref().ok().map(|found| (found.slot, found.entry)));
-            sink(at, found.is_ok_and(|found| found.entry.read(grant)));
+            seen.add(hash, found.as_ref().ok().and_then(Readable::place));
+            sink(at, found.is_ok_and(|found| found.read(grant)));
         });
         seen.announce(self, tenant, now);
     }
@@ -122,7 +127,8 @@ impl Catalog {
                     Some(&likely) => state.find_at(likely, tenant, hash.word, key.as_ref()),
                     None => state.find(tenant, hash.word, key.as_ref()),
                 };
-                then(at, *hash, readable(state, &table, slot));
+                let record = state.shelf.get(tenant, hash.word, key.as_ref());
+                then(at, *hash, readable(state, &table, slot, record));
                 at += 1;
             }
         }
@@ -146,22 +152,61 @@ fn warm(states: &[(u32, RwLockReadGuard<'_, ShardState>)]) -> Likely {
 /// For each key of a group, the slot with its hash, if there is one.
 type Likely = SmallVec<[Option<u32>; GROUP]>;
 
+/// Where a lookup found an object.
+enum Home<'s> {
+    /// In memory.
+    Memory { slot: u32, entry: &'s Entry },
+    /// On disks only.
+    Disk(&'s Record),
+}
+
 /// What a lookup found.
 struct Readable<'s> {
-    slot: u32,
-    entry: &'s Entry,
+    home: Home<'s>,
     view: ObjectView<'s>,
 }
 
-fn readable<'s>(state: &'s ShardState, table: &'s SegmentTable, slot: Option<u32>) -> Result<Readable<'s>, ErrorCode> {
-    let slot = slot.ok_or(ErrorCode::OBJECT_NOT_FOUND)?;
-    let entry = &state.slab[slot];
-    match ObjectView::readable(entry, table) {
-        Some(view) => Ok(Readable { slot, entry, view }),
-        None if may_come(entry, table) || entry.successor().is_some() => Err(ErrorCode::REPLICA_IS_NOT_READY),
-        // Its segments are gone, and the sweep has not come by yet.
-        None => Err(ErrorCode::OBJECT_NOT_FOUND),
+impl<'s> Readable<'s> {
+    /// Its place in memory.
+    fn place(&self) -> Option<(u32, &'s Entry)> {
+        match self.home {
+            Home::Memory { slot, entry } => Some((slot, entry)),
+            Home::Disk(_) => None,
+        }
     }
+
+    /// Grants a lease to a reader; `false` when the object is being given up.
+    fn read(&self, grant: LeaseGrant) -> bool {
+        match self.home {
+            Home::Memory { entry, .. } => entry.read(grant),
+            Home::Disk(record) => {
+                record.read(grant);
+                true
+            }
+        }
+    }
+}
+
+fn readable<'s>(
+    state: &'s ShardState,
+    table: &'s SegmentTable,
+    slot: Option<u32>,
+    record: Option<&'s Record>,
+) -> Result<Readable<'s>, ErrorCode> {
+    if let Some(slot) = slot
+        && let Some(view) = ObjectView::readable(&state.slab[slot], table)
+    {
+        return Ok(Readable { home: Home::Memory { slot, entry: &state.slab[slot] }, view: view.and_on_disk(record) });
+    }
+    if let Some(record) = record
+        && let Some(view) = ObjectView::on_disk(record, table)
+    {
+        return Ok(Readable { home: Home::Disk(record), view });
+    }
+    let entry = &state.slab[slot.ok_or(ErrorCode::OBJECT_NOT_FOUND)?];
+    // Else its segments are gone, and the sweep has not come by yet.
+    let comes = may_come(entry, table) || entry.successor().is_some();
+    Err(if comes { ErrorCode::REPLICA_IS_NOT_READY } else { ErrorCode::OBJECT_NOT_FOUND })
 }
 
 /// Whether replicas that cannot be read now may be readable later: they are being written, or their nodes are silent and

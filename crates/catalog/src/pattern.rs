@@ -216,6 +216,10 @@ impl Catalog {
                 copied.push(entry.key.as_slice());
             }
         }
+        if end == state.slab.len() && !state.shelf.is_empty() {
+            let table = self.segments.load();
+            state.cold(&table).filter(|record| record.tenant == tenant).for_each(|record| copied.push(&record.key));
+        }
         *walk = if end == state.slab.len() {
             KeyWalk { shard: walk.shard + 1, slot: 0 }
         } else {

@@ -53,7 +53,7 @@ impl Catalog {
     }
 
     /// The moment from which on readers get these bytes, and no others of the key.
-    fn make_readable(
+    pub(crate) fn make_readable(
         &self,
         state: &mut ShardState,
         slot: u32,
@@ -70,6 +70,7 @@ impl Catalog {
         {
             self.groups.join(membership, hash.member(slot));
         }
+        self.overtake_disk(state, slot, hash, now);
     }
 
     /// Gives up puts. Their space stays out of use until the release timeout, or until its node confirms that the writer

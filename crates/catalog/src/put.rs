@@ -46,6 +46,8 @@ pub(crate) enum Manner {
     Put,
     /// Replaces it at its end.
     Upsert,
+    /// Fills memory with what lies on a disk.
+    Promotion,
 }
 
 /// What becomes of the soft pin of an object that is written.
@@ -247,9 +249,12 @@ impl Catalog {
         if state.overtaken.owes(item.hash.word, client, now) {
             return Err(PutRefusal::OwnWriteOpen);
         }
+        if batch.manner == Manner::Put && state.shelf.has_readable(tenant, item.hash.word, item.key) {
+            return Err(PutRefusal::Exists);
+        }
         let standing = match (found, batch.manner) {
             (None, _) => Standing::default(),
-            (Some(slot), Manner::Put) => self.clear_the_way(batch, item, state, slot)?,
+            (Some(slot), Manner::Put | Manner::Promotion) => self.clear_the_way(batch, item, state, slot)?,
             (Some(slot), Manner::Upsert) => standing(batch, item, state, slot)?,
         };
         let facts = facts(batch, item, state, standing);

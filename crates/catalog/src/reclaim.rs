@@ -206,6 +206,9 @@ impl Catalog {
         if !state.is_evictable(slot, pass.take_soft_pinned, pass.now) {
             return Verdict::Protected;
         }
+        if self.offload_first(&mut state, slot, pass.now) {
+            return Verdict::Protected;
+        }
         if state.slab[slot].has(flag::GROUPED) {
             *gone = self.evict_victim(state, slot, pass.take_soft_pinned, pass.now);
             // Somebody may have read another member just now.
@@ -266,7 +269,7 @@ impl Catalog {
             let is_member = |entry: &Entry| entry.membership().is_some_and(|own| Arc::ptr_eq(&own.group, group));
             let is_free = |entry: &Entry| entry.is_finished() && entry.lease_end() <= now;
             let goes = |entry: &Entry| is_member(entry) && is_free(entry) && entry.goes_with_group(leaving, now);
-            if state.slab.get(slot).is_some_and(goes) {
+            if state.slab.get(slot).is_some_and(goes) && !self.offload_first(&mut state, slot, now) {
                 gone.add(self.evict_one(&mut state, slot, Leave::Readable, now));
             }
         }

@@ -9,7 +9,8 @@ use crate::catalog::{Caller, Catalog, Leave};
 use crate::departed::Absence;
 use crate::effects::Effects;
 use crate::entry::{Entry, Replica};
-use crate::key::Tenant;
+use crate::key::{KeyHash, Tenant};
+use crate::shard::ShardState;
 
 /// Whether leases count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,10 +47,11 @@ impl Catalog {
     fn remove_one(&self, tenant: Tenant, key: &[u8], force: Force, now: MonotonicTime) -> Result<(), ErrorCode> {
         let hash = self.hash(tenant, key);
         let mut state = self.shards[hash.shard].state.write();
-        let slot = self.find_live(&mut state, tenant, hash, key, now).ok_or(ErrorCode::OBJECT_NOT_FOUND)?;
+        let Some(slot) = self.find_live(&mut state, tenant, hash, key, now) else {
+            return self.remove_cold(&mut state, (tenant, hash, key), force, now);
+        };
         may_remove(&state.slab[slot], force, now)?;
-        self.departs(&state, slot, Absence::Removed);
-        self.erase(&mut state, slot, Leave::Readable, now, &mut Effects::default());
+        self.take_out(&mut state, slot, hash, now);
         Ok(())
     }
 
@@ -68,6 +70,35 @@ impl Catalog {
         self.evictor.relieve();
     }
 
+    /// Removes a readable object wherever it lies.
+    pub(crate) fn take_out(&self, state: &mut ShardState, slot: u32, hash: KeyHash, now: MonotonicTime) {
+        if !state.shelf.is_empty() {
+            let shard = &mut *state;
+            let entry = &shard.slab[slot];
+            shard.shelf.remove(entry.tenant, hash.word, entry.key.as_slice());
+        }
+        self.departs(state, slot, Absence::Removed);
+        self.erase(state, slot, Leave::Readable, now, &mut Effects::default());
+    }
+
+    /// Removes a key that lies on disks only.
+    fn remove_cold(
+        &self,
+        state: &mut ShardState,
+        (tenant, hash, key): (Tenant, KeyHash, &[u8]),
+        force: Force,
+        now: MonotonicTime,
+    ) -> Result<(), ErrorCode> {
+        let record = state.shelf.get(tenant, hash.word, key).filter(|record| !record.copies.is_empty());
+        let record = record.ok_or(ErrorCode::OBJECT_NOT_FOUND)?;
+        if force == Force::No && record.lease_end() > now {
+            return Err(ErrorCode::OBJECT_HAS_LEASE);
+        }
+        state.shelf.remove(tenant, hash.word, key);
+        self.departed.note(hash, Absence::Removed);
+        Ok(())
+    }
+
     /// `None` when nothing was done.
     fn clear_replicas_of(&self, caller: &Caller, segment: Option<&str>, key: &[u8]) -> Option<()> {
         let Caller { tenant, client, now } = *caller;
@@ -84,7 +115,9 @@ impl Catalog {
         };
         let (going, all) =
             (entry.replicas.as_slice().iter().filter(|r| goes(r)).count(), entry.replicas.as_slice().len());
-        if going == all {
+        if going == all && segment.is_none() {
+            self.take_out(&mut state, slot, hash, now);
+        } else if going == all {
             self.departs(&state, slot, Absence::Removed);
             self.erase(&mut state, slot, Leave::Readable, now, &mut Effects::default());
         } else {

@@ -61,6 +61,8 @@ pub struct CatalogSettings {
     pub cutting: Cutting,
     /// How many objects a put that finds no space may look at to make room at once. 0 leaves it to the janitor.
     pub inline_eviction_budget: u32,
+    /// Disks below the memory.
+    pub tiers: TierSettings,
     /// `enable_multi_tenants`: keys and quotas of tenants are told apart.
     pub multi_tenant: bool,
     /// Most tenants at a time, the default one not counted.
@@ -70,6 +72,45 @@ pub struct CatalogSettings {
     pub tenant_high_watermark: f64,
     /// Seed of the key hash; random for each process.
     pub hash_seed: u64,
+}
+
+/// Disks of clients below the memory of the pool, by the peer's flags.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TierSettings {
+    /// Clients may register disks.
+    pub enable_offload: bool,
+    /// Objects go to a disk when they are to be evicted; else as soon as they are readable.
+    pub offload_on_evict: bool,
+    /// What cannot be written down, or exceeds the cap of a round, is evicted all the same.
+    pub offload_force_evict: bool,
+    /// Objects that may wait for one disk.
+    pub offloading_queue_limit: usize,
+    /// With `offload_force_evict`: most offloads of one round of eviction, as a share of the queue limit.
+    pub offload_cap_ratio: f64,
+    /// Objects that lie on disks only are loaded when they are read.
+    pub promotion_on_hit: bool,
+    /// Reads from which on that is done.
+    pub promotion_admission_threshold: u8,
+    /// Loads at a time.
+    pub promotion_queue_limit: usize,
+    /// Loads that one heartbeat hands out.
+    pub promotion_max_per_heartbeat: usize,
+}
+
+impl Default for TierSettings {
+    fn default() -> Self {
+        TierSettings {
+            enable_offload: false,
+            offload_on_evict: false,
+            offload_force_evict: false,
+            offloading_queue_limit: 50_000,
+            offload_cap_ratio: 0.5,
+            promotion_on_hit: false,
+            promotion_admission_threshold: 2,
+            promotion_queue_limit: 50_000,
+            promotion_max_per_heartbeat: 1,
+        }
+    }
 }
 
 impl Default for CatalogSettings {
@@ -91,6 +132,7 @@ impl Default for CatalogSettings {
             alignment: Alignment::CACHE_LINE,
             cutting: Cutting::Adaptive,
             inline_eviction_budget: 4096,
+            tiers: TierSettings::default(),
             multi_tenant: false,
             tenants_max: 4096,
             tenant_high_watermark: 0.90,

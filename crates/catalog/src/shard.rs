@@ -19,9 +19,12 @@ use crate::extras::SoftPin;
 use crate::key::Tenant;
 use crate::list::List;
 use crate::overtaken::Overtaken;
+use crate::segments::SegmentTable;
 use crate::slab::Slab;
 use crate::table::Table;
 use crate::tenants::TenantOrder;
+use crate::tiers::{Record, Shelf};
+use crate::view::ObjectView;
 
 /// What keeps shards of different cores off each other's cache lines.
 #[repr(align(128))]
@@ -37,6 +40,8 @@ pub(crate) struct ShardState {
     soft_pins: BTreeSet<(MonotonicTime, u32)>,
     pub overtaken: Overtaken,
     order: Option<Box<TenantOrder>>,
+    /// What lies on disks.
+    pub shelf: Shelf,
 }
 
 impl Shard {
@@ -51,6 +56,7 @@ impl Shard {
                     soft_pins: BTreeSet::new(),
                     overtaken: Overtaken::new(),
                     order: order.map(Box::new),
+                    shelf: Shelf::new(),
                 },
                 waits,
             ),
@@ -193,6 +199,14 @@ impl ShardState {
         }
     }
 
+    /// What lies on disks only.
+    pub fn cold<'s>(&'s self, table: &'s SegmentTable) -> impl Iterator<Item = &'s Record> {
+        self.shelf.iter().filter(|record| {
+            let slot = self.find(record.tenant, record.word(), &record.key);
+            slot.is_none_or(|slot| ObjectView::readable(&self.slab[slot], table).is_none())
+        })
+    }
+
     /// Whether eviction may take a readable object.
     pub fn is_evictable(&self, slot: u32, take_soft_pinned: bool, now: MonotonicTime) -> bool {
         is_evictable(&self.slab[slot], take_soft_pinned, now)
@@ -238,7 +252,7 @@ impl ShardState {
 fn is_evictable(entry: &Entry, take_soft_pinned: bool, now: MonotonicTime) -> bool {
     let pinned = !take_soft_pinned && entry.soft_pin().is_some_and(|pin| pin.holds(now));
     let leased = entry.lease_end() > now || entry.membership().is_some_and(|own| own.group.is_held(now));
-    !entry.has(flag::HARD_PIN) && !pinned && !leased && !entry.is_referenced()
+    !entry.has(flag::HARD_PIN) && !pinned && !leased && !entry.is_referenced() && !entry.is_being_offloaded()
 }
 
 impl ShardState {

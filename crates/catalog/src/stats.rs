@@ -70,6 +70,8 @@ stats! {
     lease_deferred,
     /// Objects lost with their last segment.
     lost_keys,
+    /// Copies on disks that were not taken up, because they may be of an older write.
+    stale_disk_copies,
     /// Clients given up because they did not ping.
     clients_expired,
     /// Times that a client was silent for a while.

@@ -55,6 +55,7 @@ impl Catalog {
         self.evictor.settle();
         self.release_withheld(now, u64::from(budget));
         self.reap_unfinished(now, effects);
+        self.tiers_upkeep(now);
         let mut left = budget.saturating_sub(self.expire_copies(budget, now, effects));
         while left > 0 {
             let worked = self.discard_of_dead_writer(now, effects) || self.sweep_step(now);

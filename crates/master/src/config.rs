@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use yb_admin::{AdminOptions, MetadataOptions, WriteRules};
-use yb_catalog::{Alignment, AllocationStrategy, CatalogSettings, Cutting, PolicyKind};
+use yb_catalog::{Alignment, AllocationStrategy, CatalogSettings, Cutting, PolicyKind, TierSettings};
 use yb_env::{Clock, Rng};
 use yb_jobs::{HeatMode, HeatSettings, QueueLimits};
 use yb_metadata::{Keys, Reply};
@@ -198,6 +198,22 @@ fn metadata(values: &Values) -> MetadataOptions {
     MetadataOptions { missing_key: Reply::text(400, "Missing key parameter"), ..options }
 }
 
+/// Disks of clients, by the peer's flags and bounds.
+fn tiers(values: &Values) -> TierSettings {
+    let threshold = values.number("promotion_admission_threshold").clamp(1, u64::from(u8::MAX));
+    TierSettings {
+        enable_offload: values.flag("enable_offload"),
+        offload_on_evict: values.flag("offload_on_evict"),
+        offload_force_evict: values.flag("offload_force_evict"),
+        offloading_queue_limit: whole(values, "offloading_queue_limit"),
+        offload_cap_ratio: values.double("offload_cap_ratio"),
+        promotion_on_hit: values.flag("promotion_on_hit"),
+        promotion_admission_threshold: u8::try_from(threshold).unwrap_or(u8::MAX),
+        promotion_queue_limit: whole(values, "promotion_queue_limit"),
+        promotion_max_per_heartbeat: whole(values, "promotion_max_per_heartbeat").max(1),
+    }
+}
+
 /// Where quotas are kept, with multi-tenancy.
 fn tenant_quotas(values: &Values) -> Result<Option<PathBuf>, SettingsError> {
     if !values.flag("enable_multi_tenants") {
@@ -277,6 +293,7 @@ fn catalog(values: &Values) -> Result<CatalogSettings, SettingsError> {
         allocation_strategy: strategy(values.text("allocation_strategy")),
         alignment: alignment(values)?,
         cutting: if values.flag("memory_page_runs") { Cutting::Adaptive } else { Cutting::Offset },
+        tiers: tiers(values),
         multi_tenant: values.flag("enable_multi_tenants"),
         tenant_high_watermark: tenant_watermark(values),
         hash_seed: Rng::from_entropy().next_u64(),

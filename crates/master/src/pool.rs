@@ -7,7 +7,7 @@ use yb_admin::{ClientRow, Cursor, KeyPage, Overview, Pool, SegmentRow};
 use yb_catalog::{Force, ListCursor};
 use yb_types::{ClientId, ErrorCode, ReplicaDescriptor};
 
-use crate::handlers::descriptor;
+use crate::handlers::descriptors;
 use crate::metrics::{ProcessMemory, bytes_per_key, whole_summary, write_page};
 use crate::shared::Shared;
 
@@ -70,7 +70,7 @@ impl Pool for MasterPool {
         let tenant = self.0.catalog.tenants().reader(tenant)?;
         let mut found = Err(ErrorCode::OBJECT_NOT_FOUND);
         self.0.catalog.peek(tenant, [key], |_, answer| {
-            found = answer.map(|view| view.replicas().map(descriptor).collect());
+            found = answer.map(|view| descriptors(&view));
         });
         found
     }

@@ -5,9 +5,7 @@
 
 use yb_types::MonotonicTime;
 
-use crate::catalog::{Catalog, Leave};
-use crate::departed::Absence;
-use crate::effects::Effects;
+use crate::catalog::Catalog;
 use crate::key::{SHARDS, Tenant};
 use crate::remove::{Force, may_remove};
 use crate::shard::ShardState;
@@ -21,6 +19,8 @@ pub struct ClearCursor {
     shard: usize,
     /// Of all: the next slot. Of a tenant: how many of its objects in this shard still have to be looked at.
     within: Option<u32>,
+    /// The next shard whose disks are looked at, after all memory.
+    shelf: usize,
     /// Objects removed so far.
     pub removed: u64,
 }
@@ -40,7 +40,7 @@ impl Catalog {
         while left > 0 {
             self.evictor.relieve();
             if cursor.within.is_none() && !self.enter(whose, cursor) {
-                return false;
+                return self.clear_shelves(whose, force, cursor, left, now);
             }
             let mut state = self.shards[cursor.shard].state.write();
             let looks = left.min(OBJECTS_PER_LOCK);
@@ -54,7 +54,27 @@ impl Catalog {
                 cursor.shard += 1;
             }
         }
-        cursor.shard < SHARDS
+        true
+    }
+
+    /// Goes on with what lies on disks only, a shard for each [`OBJECTS_PER_LOCK`] of the budget.
+    fn clear_shelves(
+        &self,
+        whose: Option<Tenant>,
+        force: Force,
+        cursor: &mut ClearCursor,
+        budget: u32,
+        now: MonotonicTime,
+    ) -> bool {
+        let last = cursor.shelf.saturating_add((budget / OBJECTS_PER_LOCK).max(1) as usize).min(SHARDS);
+        for shard in cursor.shelf..last {
+            cursor.removed += self.clear_shelf(shard, whose, force, now);
+        }
+        cursor.shelf = last;
+        if last == SHARDS {
+            self.tell_disks_of_clear(whose);
+        }
+        last < SHARDS
     }
 
     /// Removes everything of a tenant, or of all with `None`, at one go: not for a thread that serves requests. Answers
@@ -124,8 +144,9 @@ impl Catalog {
         if may_remove(&state.slab[slot], force, now).is_err() || !self.drop_lost_replicas(state, slot, now) {
             return false;
         }
-        self.departs(state, slot, Absence::Removed);
-        self.erase(state, slot, Leave::Readable, now, &mut Effects::default());
+        let entry = &state.slab[slot];
+        let hash = self.hash(entry.tenant, entry.key.as_slice());
+        self.take_out(state, slot, hash, now);
         true
     }
 }

@@ -83,7 +83,9 @@ impl Catalog {
     ) -> Evicted {
         let mut state = self.shards[shard].state.write();
         match state.next_of_tenant(tenant, now, budget) {
-            Some((slot, false)) if state.is_evictable(slot, take_soft_pinned, now) => {
+            Some((slot, false))
+                if state.is_evictable(slot, take_soft_pinned, now) && !self.offload_first(&mut state, slot, now) =>
+            {
                 self.evict_victim(state, slot, take_soft_pinned, now)
             }
             _ => Evicted::default(),

@@ -1,12 +1,15 @@
 //! Lookups: encoded straight from the catalog, nothing on the heap per key.
 
 use smallvec::SmallVec;
-use yb_catalog::{KeyPattern, ObjectView, Probe, ReplicaView, Tenant};
+use yb_catalog::{DiskView, KeyPattern, ObjectView, Probe, ReplicaView, Tenant};
 use yb_pack::{List, PackMap};
 use yb_rpc::{Outcome, Reply};
-use yb_types::{BufferDescriptor, DEFAULT_TENANT, ErrorCode, MemoryDescriptor, ReplicaDescriptor, ReplicaKind};
+use yb_types::{
+    BufferDescriptor, DEFAULT_TENANT, ErrorCode, LocalDiskDescriptor, MemoryDescriptor, ReplicaDescriptor, ReplicaKind,
+    ReplicaStatus,
+};
 use yb_wire::messages::{ErrorOr, KeyArgs, LeaseMode};
-use yb_wire::{BufferRef, ReplicaRef, ReplyWriter, Rpc, call};
+use yb_wire::{BufferRef, LocalDiskRef, ReplicaKindRef, ReplicaRef, ReplyWriter, Rpc, call};
 
 use super::put::refuse_each;
 use crate::metrics::{Dice, Miss, Tally};
@@ -27,6 +30,22 @@ pub(crate) fn replica_ref(replica: ReplicaView<'_>) -> ReplicaRef<'_> {
         locality: info.locality.as_ref(),
     };
     ReplicaRef::memory(replica.id, replica.status, buffer)
+}
+
+/// A copy on a disk as it goes on the wire.
+fn disk_ref(copy: DiskView<'_>) -> ReplicaRef<'_> {
+    let disk = LocalDiskRef { client_id: copy.owner, object_size: copy.size, transport_endpoint: copy.endpoint };
+    ReplicaRef { id: copy.id, kind: ReplicaKindRef::LocalDisk(disk), status: ReplicaStatus::COMPLETE }
+}
+
+/// Everything that can be read of an object, owned.
+pub(crate) fn descriptors(view: &ObjectView<'_>) -> Vec<ReplicaDescriptor> {
+    let on_disk = view.disk_copies().map(|copy| {
+        let (client_id, object_size) = (copy.owner, copy.size);
+        let disk = LocalDiskDescriptor { client_id, object_size, transport_endpoint: copy.endpoint.to_owned() };
+        ReplicaDescriptor { id: copy.id, kind: ReplicaKind::LocalDisk(disk), status: ReplicaStatus::COMPLETE }
+    });
+    view.replicas().map(descriptor).chain(on_disk).collect()
 }
 
 /// The same, owned.
@@ -65,7 +84,8 @@ impl Found {
             Ok(view) => {
                 self.keys += 1;
                 self.bytes += view.size();
-                writer.lookup(view.replicas().map(replica_ref), lookup.ttl_ms, view.checksum(), lookup.tenant);
+                let replicas = view.replicas().map(replica_ref).chain(view.disk_copies().map(disk_ref));
+                writer.lookup(replicas, lookup.ttl_ms, view.checksum(), lookup.tenant);
             }
             Err(code) => {
                 self.missed += 1;
@@ -369,7 +389,7 @@ fn matching(shared: &Shared, tenant: Tenant, pattern: &[u8]) -> Result<Matches, 
     let mut found = Vec::new();
     let clock = || shared.clock.now();
     shared.catalog.get_replicas_by_regex(tenant, &pattern, clock, |view| {
-        found.push((view.key().to_vec(), view.replicas().map(descriptor).collect()));
+        found.push((view.key().to_vec(), descriptors(&view)));
     })?;
     Ok(found)
 }

@@ -8,9 +8,10 @@ mod remove;
 mod segment;
 mod session;
 mod task;
+mod tier;
 mod unbuilt;
 
-pub(crate) use lookup::{descriptor, replica_ref};
+pub(crate) use lookup::{descriptors, replica_ref};
 pub(crate) use put::count_refusal;
 
 use yb_rpc::{Outcome, Reply};
@@ -57,6 +58,20 @@ pub(crate) fn dispatch(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outco
         Rpc::QuerySegmentStatus => segment::query_status(context, reply),
         Rpc::QuerySegmentStatusById => segment::query_status_by_id(context, reply),
         Rpc::BatchQueryIp => segment::batch_query_ip(context, reply),
+        Rpc::MountLocalDiskSegment => tier::mount(context, reply),
+        Rpc::UnmountLocalDiskSegment => tier::unmount(context, reply),
+        Rpc::ReportSsdCapacity => tier::report_capacity(context, reply),
+        Rpc::PollRemoveAll => tier::poll_remove_all(context, reply),
+        Rpc::OffloadObjectHeartbeat => tier::offload_heartbeat(context, reply),
+        Rpc::NotifyOffloadSuccess => tier::offloaded(context, reply),
+        Rpc::PromotionObjectHeartbeat => tier::promotion_heartbeat(context, reply),
+        Rpc::PromotionAllocStart => tier::promotion_start(context, reply),
+        Rpc::NotifyPromotionSuccess => tier::promotion_end(context, reply),
+        Rpc::NotifyPromotionFailure => tier::promotion_failed(context, reply),
+        Rpc::RegisterPrefetchTask => tier::register_prefetch(context, reply),
+        Rpc::EvictDiskReplica => tier::evict(context, reply),
+        Rpc::BatchEvictDiskReplica => tier::batch_evict(context, reply),
+        Rpc::EvictDiskReplicaIfCurrent => tier::evict_if_current(context, reply),
         Rpc::Hello => own::hello(context, reply),
         Rpc::PollQuiesce => own::poll_quiesce(context, reply),
         Rpc::BatchPutRevokeQuiet => put::batch_put_revoke_quiet(context, reply),

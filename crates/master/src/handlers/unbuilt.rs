@@ -5,7 +5,7 @@
 
 use yb_rpc::{Outcome, Reply};
 use yb_types::ErrorCode;
-use yb_wire::messages::{OffloadTasks, WeightManagementError};
+use yb_wire::messages::WeightManagementError;
 use yb_wire::{Call, Rpc, call};
 
 use crate::metrics::Tally;
@@ -48,31 +48,15 @@ macro_rules! refuse_weights {
 
 pub(crate) fn dispatch(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
     match context.rpc {
-        Rpc::OffloadObjectHeartbeat => {
-            return context.typed::<call::OffloadObjectHeartbeat>(reply, |_, _| Ok(OffloadTasks::default()));
-        }
-        Rpc::PromotionObjectHeartbeat => {
-            return context.typed::<call::PromotionObjectHeartbeat>(reply, |_, _| Ok(OffloadTasks::default()));
-        }
-        Rpc::PollRemoveAll => return context.typed::<call::PollRemoveAll>(reply, |_, _| Ok(false)),
         Rpc::GetAllNofSegments => return context.typed::<call::GetAllNofSegments>(reply, |_, _| Ok(Vec::new())),
-        Rpc::BatchEvictDiskReplica => {
-            return context.typed::<call::BatchEvictDiskReplica>(reply, |_, args| not_supported(args.keys.len()));
-        }
         _ => {}
     }
     refuse_each!(context, reply, ErrorCode::UNAVAILABLE_IN_CURRENT_MODE; MountNofSegment, ReMountNofSegment, UnmountNofSegment);
     refuse_each!(context, reply, ErrorCode::NOT_SUPPORTED;
-        EvictDiskReplica, EvictDiskReplicaIfCurrent, UnmountLocalDiskSegment,
-        ReportSsdCapacity, NotifyOffloadSuccess, PromotionAllocStart, NotifyPromotionSuccess, NotifyPromotionFailure,
-        RegisterPrefetchTask, MountLocalDiskSegment, GetNofSegmentsByName);
+        GetNofSegmentsByName);
     refuse_weights!(context, reply;
         BeginWeightImport, CommitWeightImport, AbortWeightImport, GetWeightRevision, ListWeightRevisions,
         AcquireWeightRevisionLease, RenewWeightRevisionLease, ReleaseWeightRevisionLease, StartWeightResidencyOperation,
         QueryWeightOperation, DeleteWeightRevision);
     reply.unknown_function()
-}
-
-fn not_supported<T>(count: usize) -> Vec<Result<T, ErrorCode>> {
-    (0..count).map(|_| Err(ErrorCode::NOT_SUPPORTED)).collect()
 }

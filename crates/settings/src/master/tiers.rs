@@ -2,7 +2,6 @@
 
 use crate::setting::{Kind, Setting, Unit};
 
-const OFFLOAD: &str = "SSD offload";
 const NOF: &str = "NVMe-oF segments";
 const KV_EVENTS: &str = "KV events";
 const HA: &str = "high availability";
@@ -31,28 +30,21 @@ pub(super) const TIERS: &[Setting] = &[
     )
     .unit(Unit::Bytes)
     .live(),
-    Setting::peer("enable_offload", Kind::Bool, "false", "Offload objects to the disks of their owners.")
-        .not_built(OFFLOAD),
-    Setting::peer("offload_on_evict", Kind::Bool, "false", "Offload at eviction instead of at the end of a put.")
-        .not_built(OFFLOAD),
-    Setting::peer("offload_force_evict", Kind::Bool, "false", "Evict what exceeds the offload cap without writing it.")
-        .not_built(OFFLOAD),
-    Setting::peer("offloading_queue_limit", Kind::U64, "50000", "Objects waiting for offload per client.")
-        .not_built(OFFLOAD),
+    Setting::peer("enable_offload", Kind::Bool, "false", "Offload objects to the disks of their owners."),
+    Setting::peer("offload_on_evict", Kind::Bool, "false", "Offload at eviction instead of at the end of a put."),
+    Setting::peer("offload_force_evict", Kind::Bool, "false", "Evict what exceeds the offload cap without writing it."),
+    Setting::peer("offloading_queue_limit", Kind::U64, "50000", "Objects waiting for offload per client."),
     Setting::peer(
         "offload_cap_ratio",
         Kind::F64,
         "0.5",
         "Offload cap of one eviction cycle, as a share of the queue limit.",
     )
-    .ratio()
-    .not_built(OFFLOAD),
-    Setting::peer("promotion_on_hit", Kind::Bool, "false", "Load disk-only objects back to memory when read.")
-        .not_built(OFFLOAD),
-    Setting::peer("promotion_admission_threshold", Kind::U32, "2", "Reads before a promotion.").not_built(OFFLOAD),
-    Setting::peer("promotion_queue_limit", Kind::U32, "50000", "Promotions in flight.").not_built(OFFLOAD),
-    Setting::peer("promotion_max_per_heartbeat", Kind::U32, "1", "Promotions handed out per heartbeat.")
-        .not_built(OFFLOAD),
+    .ratio(),
+    Setting::peer("promotion_on_hit", Kind::Bool, "false", "Load disk-only objects back to memory when read."),
+    Setting::peer("promotion_admission_threshold", Kind::U32, "2", "Reads before a promotion."),
+    Setting::peer("promotion_queue_limit", Kind::U32, "50000", "Promotions in flight."),
+    Setting::peer("promotion_max_per_heartbeat", Kind::U32, "1", "Promotions handed out per heartbeat."),
     Setting::peer("nof_eviction_ratio", Kind::F64, "0.05", "Share of NVMe-oF objects to evict.").ratio().not_built(NOF),
     Setting::peer("nof_eviction_high_watermark_ratio", Kind::F64, "0.9", "NVMe-oF eviction trigger.")
         .ratio()

@@ -48,6 +48,19 @@ ALIKE = [
     ("GET", "/api/v1/tenant_quotas?tenant_id=default", None),
     ("DELETE", "/api/v1/tenant_quotas?tenant_id=t1", None),
     ("GET", "/api/v1/drain_jobs", None),
+    ("POST", "/api/v1/drain_jobs", "{}"),
+    ("POST", "/api/v1/drain_jobs", '{"segments":["nope"]}'),
+    ("GET", "/api/v1/drain_jobs/query", None),
+    ("GET", "/api/v1/drain_jobs/query?job_id=x", None),
+    ("GET", "/api/v1/drain_jobs/query?job_id=1-2", None),
+    ("POST", "/api/v1/drain_jobs/cancel", None),
+    ("POST", "/api/v1/drain_jobs/cancel?job_id=x", None),
+    ("POST", "/api/v1/drain_jobs/cancel?job_id=1-2", None),
+    ("PUT", "/api/v1/tenant_quotas", '{"requested_quota_bytes":1000}'),
+    ("PUT", "/api/v1/tenant_quotas?tenant_id=t1", '{"requested_quota_bytes":1000}'),
+    ("PUT", "/api/v1/tenant_quotas?tenant_id=t1", '{"requested_quota_bytes":0}'),
+    ("PUT", "/api/v1/tenant_quotas?tenant_id=t1", "{}"),
+    ("DELETE", "/api/v1/tenant_quotas", None),
     ("GET", "/nowhere", None),
     ("POST", "/health", None),
     ("GET", "/api/v1/remove_all", None),
@@ -126,6 +139,15 @@ def test_answers_are_alike(sides):
     for method, path, body in ALIKE:
         expected, got = (seen(side.ask(method, path, body), side.segment) for side in (theirs, ours))
         assert got == expected, f"{method} {path}"
+
+
+@pytest.mark.parametrize("method, path", [("POST", "/api/v1/drain_jobs"), ("PUT", "/api/v1/tenant_quotas?tenant_id=t1")])
+def test_bodies_that_are_no_json_are_refused_alike(sides, method, path):
+    theirs, ours = (side.ask(method, path, "{") for side in sides)
+    assert ours[:2] == theirs[:2]
+    for _, _, body in (theirs, ours):
+        answer = json.loads(body)
+        assert answer["error_message"].startswith("Invalid JSON body: ") and answer["error_code"] == -600
 
 
 def test_differences_are_those_that_are_named(sides):

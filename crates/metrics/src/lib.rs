@@ -2,10 +2,11 @@
 //!
 //! A counter that several worker threads share costs a cache line that travels between cores on every call, and a
 //! counter found by name costs a hash on every call. Here a metric is declared once, before the threads start, and gets
-//! an index; every worker has a lane of cells of its own; adding is one relaxed atomic add at `lane[index]`. Sums are
-//! made by whoever reads.
+//! an index; every worker has a lane of cells of its own; adding is a load and a store at `lane[index]`, without a locked
+//! instruction. Sums are made by whoever reads.
 //!
-//! Invariants: all lanes have the same shape; a name is declared once; counters only grow.
+//! Invariants: all lanes have the same shape; a name is declared once; counters only grow; every lane has one writing
+//! thread, except the last, which all other threads share.
 //!
 //! ```
 //! use yb_metrics::{Schema, TextWriter};
@@ -145,26 +146,31 @@ impl Schema {
         Timings { first, len }
     }
 
-    /// Cells for `lanes` writers (at least one).
+    /// Cells for `lanes` writers (at least one): one thread each, and the last for all others.
     pub fn build(self, lanes: usize) -> Arc<Metrics> {
         let cells = self.cells as usize;
-        let lanes = (0..lanes.max(1)).map(|_| Lane::with_cells(cells)).collect();
+        let last = lanes.max(1) - 1;
+        let lanes = (0..=last).map(|at| Lane::with_cells(cells, at == last)).collect();
         Arc::new(Metrics { families: self.families, lanes })
     }
 }
 
 /// The cells of one writer. A clone writes to the same cells.
 #[derive(Clone, Debug)]
-pub struct Lane(Arc<[AtomicU64]>);
+pub struct Lane {
+    cells: Arc<[AtomicU64]>,
+    /// Several threads write to it.
+    shared: bool,
+}
 
 impl Lane {
-    fn with_cells(cells: usize) -> Lane {
+    fn with_cells(cells: usize, shared: bool) -> Lane {
         // A line of padding at either end keeps the cells of two lanes off each other's cache lines.
-        Lane((0..cells + 2 * PADDING).map(|_| AtomicU64::new(0)).collect())
+        Lane { cells: (0..cells + 2 * PADDING).map(|_| AtomicU64::new(0)).collect(), shared }
     }
 
     fn cell(&self, index: u32) -> Option<&AtomicU64> {
-        self.0.get(index as usize + PADDING)
+        self.cells.get(index as usize + PADDING)
     }
 
     fn load(&self, index: u32) -> u64 {
@@ -174,8 +180,12 @@ impl Lane {
     /// Adds to a counter.
     #[inline]
     pub fn add(&self, counter: Counter, n: u64) {
-        if let Some(cell) = self.cell(counter.0) {
-            cell.fetch_add(n, Ordering::Relaxed);
+        match self.cell(counter.0) {
+            Some(cell) if self.shared => {
+                cell.fetch_add(n, Ordering::Relaxed);
+            }
+            Some(cell) => cell.store(cell.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed),
+            None => {}
         }
     }
 
@@ -216,7 +226,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// The lane of a writer; beyond the last one, the last one.
+    /// The lane of a writer, for one thread at a time; the last one, also for every number beyond, is for many.
     pub fn lane(&self, writer: usize) -> &Lane {
         &self.lanes[writer.min(self.lanes.len() - 1)]
     }

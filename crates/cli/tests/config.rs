@@ -102,11 +102,11 @@ impl Drop for Running {
 fn settings_change_by_hang_up_and_over_http() {
     let file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
     let write = |text: &str| std::fs::write(file.path(), text).unwrap();
-    write("eviction_ratio: 0.1\nmax_connections: 100\n");
+    write("eviction_ratio: 0.1\nmax_request_elements: 100\n");
     let mut master = Running::start(file.path());
     assert_eq!(master.value("eviction_ratio"), ("0.1".to_owned(), "file".to_owned()));
 
-    write("eviction_ratio: 0.2\nmax_connections: 200\nv: 1\n");
+    write("eviction_ratio: 0.2\nmax_request_elements: 200\nv: 1\n");
     master.hang_up();
     let changed = master.event("setting_changed");
     let refused = master.event("setting_refused");
@@ -115,11 +115,11 @@ fn settings_change_by_hang_up_and_over_http() {
         changed["old"].as_str().unwrap(),
         changed["new"].as_str().unwrap()
     )));
-    assert_eq!((refused["name"].as_str(), refused["new"].as_str()), (Some("max_connections"), Some("200")));
+    assert_eq!((refused["name"].as_str(), refused["new"].as_str()), (Some("max_request_elements"), Some("200")));
     let done = master.event("settings_reloaded");
     assert_eq!((done["applied"].as_u64(), done["refused"].as_u64()), (Some(2), Some(1)));
     assert_eq!(master.value("eviction_ratio").0, "0.2");
-    assert_eq!(master.value("max_connections").0, "100");
+    assert_eq!(master.value("max_request_elements").0, "100");
 
     write("eviction_rato: 0.3\n");
     master.hang_up();

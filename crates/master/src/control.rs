@@ -48,6 +48,9 @@ impl MasterControl {
             self.shared.lease_ttl_ms.store(lease_ms, Ordering::Relaxed);
             self.shared.report.store(config.report, Ordering::Relaxed);
             self.shared.waiting.set_patience(config.put_wait);
+            if let Some(limit) = self.shared.connection_limit.get() {
+                limit.set(config.limits.max_connections);
+            }
             *self.shared.storage.lock() =
                 StorageAnswer { enable_disk_eviction: config.enable_disk_eviction, quota_bytes: config.quota_bytes };
             self.shared.jobs.tasks.lock().set_limits(config.jobs.tasks);
@@ -137,6 +140,7 @@ mod tests {
         "client_ttl",
         "client_suspicion_ttl_sec",
         "put_wait",
+        "max_connections",
         "max_total_finished_tasks",
         "max_total_pending_tasks",
         "max_total_processing_tasks",

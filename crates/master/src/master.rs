@@ -96,6 +96,7 @@ impl Master {
         let service = Arc::new(MasterService { shared: Arc::clone(&master.shared) });
         let server = Server::start(settings, &listeners, service)?;
         let counters = server.counters();
+        let _ = master.shared.connection_limit.set(server.connection_limit());
         // The cells are empty: they are set once, here.
         let _ = master.shared.server_counters.set(Box::new(move || counters.snapshot()));
         master.listeners = server.listeners().iter().cloned().zip(versions).collect();
@@ -240,6 +241,7 @@ fn shared(config: &MasterConfig, versions: &[WireVersion]) -> Result<Shared, Mas
         profiles: versions.iter().map(|version| WireProfile::of(*version)).collect(),
         listeners: OnceLock::new(),
         server_counters: OnceLock::new(),
+        connection_limit: OnceLock::new(),
         cleaned: OnceLock::new(),
         policies,
         message_limits: config.message_limits,

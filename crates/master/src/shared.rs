@@ -10,7 +10,7 @@ use yb_env::{Clock, Rng};
 use yb_metadata::Keys;
 use yb_metrics::Lane;
 use yb_pack::{Limits, Scratch};
-use yb_rpc::CounterSnapshot;
+use yb_rpc::{ConnectionLimit, CounterSnapshot};
 use yb_types::{MonotonicTime, WireVersion};
 use yb_wire::WireProfile;
 
@@ -43,6 +43,7 @@ pub(crate) struct Shared {
     /// Text of every listener, for people.
     pub(crate) listeners: std::sync::OnceLock<Vec<String>>,
     pub(crate) server_counters: std::sync::OnceLock<ServerCounters>,
+    pub(crate) connection_limit: std::sync::OnceLock<ConnectionLimit>,
     /// Where clients that stopped pinging leave no records, and under which keys.
     pub(crate) cleaned: std::sync::OnceLock<(MetadataLedger, Keys)>,
     /// Where quotas of tenants are kept.

@@ -16,6 +16,6 @@ pub use client::{
     CallFuture, ClientCore, ClientPool, ClientSettings, Completed, Parts, Payload, ReplyBody, Retry, RpcError,
 };
 pub use server::{
-    BackendChoice, BoundListener, CounterSnapshot, DeferredReply, Listener, ListenerTag, Outcome, Reply, Request,
-    Server, ServerCounters, ServerLimits, ServerSettings, Service, StartError,
+    BackendChoice, BoundListener, ConnectionLimit, CounterSnapshot, DeferredReply, Listener, ListenerTag, Outcome,
+    Reply, Request, Server, ServerCounters, ServerLimits, ServerSettings, Service, StartError,
 };

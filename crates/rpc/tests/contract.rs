@@ -257,7 +257,14 @@ fn connections_beyond_the_limit_are_refused() {
         harness.until("refused is counted", |c| c.connections_refused == 1);
         kept.pop();
         harness.until("one left", |c| c.connections_closed == 1);
-        echo(&mut harness.connect(), 0, b"room again");
+        let mut third = harness.connect();
+        echo(&mut third, 0, b"room again");
+        harness.server.connection_limit().set(4);
+        let mut fourth = harness.connect();
+        echo(&mut fourth, 0, b"more room");
+        harness.server.connection_limit().set(1);
+        assert!(closed_within(&mut harness.connect(), PATIENCE));
+        echo(&mut fourth, 1, b"those that are open stay");
     });
 }
 

@@ -35,14 +35,14 @@ pub(super) struct Acceptor {
 struct State {
     listeners: Vec<(OwnedFd, BoundListener)>,
     doors: Vec<Door>,
-    limits: Entrance,
+    limits: Arc<Entrance>,
     counters: Arc<ServerCounters>,
 }
 
 /// What the acceptor needs to know of the limits.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct Entrance {
-    pub(super) max_connections: usize,
+    pub(super) max_connections: AtomicUsize,
     pub(super) tcp_no_delay: bool,
 }
 
@@ -50,7 +50,7 @@ impl Acceptor {
     pub(super) fn start(
         listeners: Vec<(OwnedFd, BoundListener)>,
         doors: Vec<Door>,
-        limits: Entrance,
+        limits: Arc<Entrance>,
         counters: Arc<ServerCounters>,
     ) -> io::Result<Self> {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
@@ -122,7 +122,7 @@ impl State {
     fn hand_over(&self, socket: OwnedFd, bound: &BoundListener) {
         let counters = self.counters.acceptor();
         let open: usize = self.doors.iter().map(|(_, load)| load.load(Ordering::Relaxed)).sum();
-        if open >= self.limits.max_connections {
+        if open >= self.limits.max_connections.load(Ordering::Relaxed) {
             counters.connections_refused.add(1);
             return;
         }

@@ -13,7 +13,7 @@ mod uring;
 mod worker;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
@@ -95,10 +95,22 @@ pub enum StartError {
 pub struct Server {
     listeners: Vec<BoundListener>,
     counters: Arc<ServerCounters>,
+    limit: ConnectionLimit,
     mailboxes: Vec<Arc<Mailbox>>,
     acceptor: Acceptor,
     threads: Vec<JoinHandle<()>>,
     backend: BackendChoice,
+}
+
+/// How many connections a running server lets in; clones are of the same server.
+#[derive(Clone, Debug)]
+pub struct ConnectionLimit(Arc<Entrance>);
+
+impl ConnectionLimit {
+    /// From now on no more than `most`; those that are open stay.
+    pub fn set(&self, most: usize) {
+        self.0.max_connections.store(most, Ordering::Relaxed);
+    }
 }
 
 impl Server {
@@ -129,8 +141,8 @@ impl Server {
         let doors = started.iter().map(|w| (Arc::clone(&w.mailbox), Arc::clone(&w.load))).collect();
         let addresses = bound.iter().map(|(_, bound)| bound.clone()).collect();
         let ServerLimits { max_connections, tcp_no_delay, .. } = settings.limits;
-        let entrance = Entrance { max_connections, tcp_no_delay };
-        let acceptor = Acceptor::start(bound, doors, entrance, Arc::clone(&counters));
+        let entrance = Arc::new(Entrance { max_connections: AtomicUsize::new(max_connections), tcp_no_delay });
+        let acceptor = Acceptor::start(bound, doors, Arc::clone(&entrance), Arc::clone(&counters));
         let acceptor = match acceptor {
             Ok(acceptor) => acceptor,
             Err(error) => {
@@ -139,12 +151,18 @@ impl Server {
             }
         };
         let (mailboxes, threads) = started.into_iter().map(|w| (w.mailbox, w.thread)).unzip();
-        Ok(Server { listeners: addresses, counters, mailboxes, acceptor, threads, backend })
+        let limit = ConnectionLimit(entrance);
+        Ok(Server { listeners: addresses, counters, limit, mailboxes, acceptor, threads, backend })
     }
 
     /// The listeners with their real ports, in the order given.
     pub fn listeners(&self) -> &[BoundListener] {
         &self.listeners
+    }
+
+    /// A handle on the number of connections that are let in.
+    pub fn connection_limit(&self) -> ConnectionLimit {
+        self.limit.clone()
     }
 
     /// The counters; they outlive the server.

@@ -39,7 +39,8 @@ pub(super) const LIMITS: &[Setting] = &[
         "16384",
         "RPC connections open at once; further ones are closed at accept.",
     )
-    .range(1, 1_000_000),
+    .range(1, 1_000_000)
+    .live(),
     Setting::ours(
         "max_request_body",
         Kind::Bytes,

@@ -69,6 +69,21 @@ impl World {
         let _ = self.pool.end(1, &key);
     }
 
+    /// A write beside the readable object, ended now or later.
+    fn upsert(&mut self, number: u64) {
+        let key = World::key(number);
+        let at = self.segment();
+        self.pool.config.preferred_segment = SEGMENTS[at].into();
+        if let Ok(found) = self.pool.upsert_start(1, &key, SIZE) {
+            for (_, address, _) in &found.replicas {
+                self.memory.insert(*address, found.generation);
+            }
+        }
+        if self.rng.below(2) == 0 {
+            let _ = self.pool.end(1, &key);
+        }
+    }
+
     fn begin(&mut self, number: u64) {
         let key = World::key(number);
         let (mut from, to) = (SEGMENTS[self.segment()].to_owned(), self.segment());
@@ -153,7 +168,8 @@ impl World {
         let number = self.rng.below(KEYS);
         let key = World::key(number);
         match self.rng.below(20) {
-            0..4 => self.put(number),
+            0..3 => self.put(number),
+            3 => self.upsert(number),
             4..9 => self.begin(number),
             9..14 => self.finish(number, true),
             14 => self.finish(number, false),

@@ -269,6 +269,11 @@ mod tests {
 
     proptest! {
         #[test]
+        fn no_payload_panics(kind in -1i32..3, payload in proptest::collection::vec(any::<u8>(), 0..80)) {
+            let _ = Work::from_json(TaskType(kind), &payload);
+        }
+
+        #[test]
         fn any_key_survives(key in proptest::collection::vec(any::<u8>(), 0..60), high in any::<u64>(), epoch in any::<u64>()) {
             let dynamic = (high > 0).then_some(DynamicLease { id: Uuid { first: high, second: 1 }, epoch });
             let work = copy(&key, dynamic);

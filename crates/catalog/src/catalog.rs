@@ -312,6 +312,9 @@ impl Catalog {
     /// Forgets the replicas of an object that lie in segments that are gone, and the object with its last one. Answers
     /// whether the object is still there.
     pub(crate) fn drop_lost_replicas(&self, state: &mut ShardState, slot: u32, now: MonotonicTime) -> bool {
+        if !self.segments.is_any_going() {
+            return true;
+        }
         let table = self.segments.load();
         let entry = &mut state.slab[slot];
         let before = entry.memory_bytes();

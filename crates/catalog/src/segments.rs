@@ -136,10 +136,17 @@ pub(crate) struct Segments {
     current: ArcSwap<SegmentTable>,
     registry: Mutex<Registry>,
     capacity: AtomicU64,
+    /// Segments that are closed and whose replicas are not all forgotten.
+    going: AtomicU64,
     room: Arc<RoomIndex>,
 }
 
 impl Segments {
+    /// Whether a replica may lie in a segment that is gone. When none does, nobody has to look for it.
+    pub fn is_any_going(&self) -> bool {
+        self.going.load(Ordering::SeqCst) > 0
+    }
+
     pub fn load(&self) -> Guard<Arc<SegmentTable>> {
         self.current.load()
     }
@@ -180,6 +187,7 @@ impl Segments {
     /// [`refresh`](Self::refresh), once for many.
     pub fn detach(&self, registry: &mut Registry, id: SegmentId) -> Option<Arc<MountedSegment>> {
         let segment = registry.by_id.remove(&id)?;
+        self.going.fetch_add(1, Ordering::SeqCst);
         segment.set_reach(Reach::Gone);
         Some(segment)
     }
@@ -192,6 +200,7 @@ impl Segments {
             registry.vacant.push(segment.index());
         }
         self.replace(by_index);
+        self.going.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// Tells placement of segments that went, that take objects now and did not before, or the other way round. Costs a

@@ -202,3 +202,34 @@ fn an_upsert_over_the_wire_switches_at_its_end() {
     assert_eq!(revoked, [Ok(()), Err(ErrorCode::INVALID_WRITE)]);
     assert_eq!(caller.get(b"k").unwrap().replicas[0].id, new[0].id, "the old value stays");
 }
+
+#[test]
+fn patterns_look_around_and_replicas_are_cleared_over_the_wire() {
+    let rig = Rig::with(|config| config.catalog.lease_ttl = Duration::from_millis(1500));
+    let caller = rig.caller();
+    caller.give_memory(1 << 20);
+    for key in [&b"a-1"[..], b"a-2", b"b-1"] {
+        caller.put_start(key, 100).unwrap();
+        caller.put_end(key).unwrap();
+    }
+    let pattern = |regex: &'static [u8]| {
+        let args = PatternArgs { regex, tenant_id: TENANT };
+        caller.call::<call::GetReplicaListByRegex, _>(&args, |reply| {
+            reply.map(|found| found.0.iter().map(|(key, _)| key.to_vec()).collect::<Vec<_>>())
+        })
+    };
+    let keys: [&[u8]; 3] = [b"a-1", b"b-1", b"absent"];
+    let clear = || {
+        let object_keys = List::from(&keys[..]);
+        let args = BatchReplicaClearArgs { object_keys, client_id: caller.id, segment_name: b"", tenant_id: TENANT };
+        caller.call::<call::BatchReplicaClear, _>(&args, |reply| {
+            reply.map(|cleared| cleared.iter().map(|key| key.to_vec()).collect::<Vec<_>>())
+        })
+    };
+    assert_eq!(pattern(b"^a-(?!1)"), Ok(vec![b"a-2".to_vec()]));
+    assert_eq!(pattern(b"^a-(?!1"), Err(ErrorCode::INVALID_PARAMS));
+    assert_eq!(pattern(b"1$").map(|found| found.len()), Ok(2));
+    assert_eq!(clear(), Ok(Vec::new()), "what matched has a lease");
+    eventually("the leases end", || clear() == Ok(vec![b"a-1".to_vec(), b"b-1".to_vec()]));
+    assert!(!caller.exists(b"a-1") && caller.exists(b"a-2"));
+}

@@ -1,7 +1,9 @@
-//! What the catalog costs: nanoseconds an object in batches of 128, and bytes of memory a key.
+//! What the catalog costs: nanoseconds an object in batches of 128, bytes of memory a key, and what a second thread adds.
 //!
 //! `cargo run --release -p yb-catalog --example catalog_bench [keys]`
 #![forbid(unsafe_code)]
+
+mod threads;
 
 use std::time::Duration;
 
@@ -38,26 +40,43 @@ fn resident() -> u64 {
     line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok()).unwrap_or(0) * 1024
 }
 
+/// A catalog with room for this many objects.
+fn pool(count: usize) -> Catalog {
+    let settings = CatalogSettings { hash_seed: 42, ..CatalogSettings::default() };
+    let catalog = Catalog::new(settings).expect("default settings are consistent");
+    let mut effects = Effects::default();
+    for number in 1..=SEGMENTS {
+        let segment = Segment {
+            id: SegmentId(Uuid { first: number, second: 1 }),
+            name: format!("node-{number}:17800"),
+            base: number << 44,
+            size: count as u64 * SIZE / 2,
+            te_endpoint: format!("node-{number}:17801"),
+            protocol: "tcp".into(),
+            ..Segment::default()
+        };
+        let owner = ClientId(Uuid { first: number, second: 2 });
+        catalog.mount(segment, owner, MonotonicTime(1), &mut effects).expect("a fresh segment mounts");
+    }
+    catalog
+}
+
+/// Different keys, in order.
+fn keys(count: usize) -> Vec<Vec<u8>> {
+    (0..count).map(|at| format!("{at:0width$}", width = KEY_BYTES).into_bytes()).collect()
+}
+
+/// Brings them into a random order.
+fn shuffle(keys: &mut [Vec<u8>], rng: &mut Rng) {
+    for at in (1..keys.len()).rev() {
+        let other = rng.below(at as u64 + 1) as usize;
+        keys.swap(at, other);
+    }
+}
+
 impl Bench {
     fn new(count: usize) -> Self {
-        let settings = CatalogSettings { hash_seed: 42, ..CatalogSettings::default() };
-        let catalog = Catalog::new(settings).expect("default settings are consistent");
-        let mut effects = Effects::default();
-        for number in 1..=SEGMENTS {
-            let segment = Segment {
-                id: SegmentId(Uuid { first: number, second: 1 }),
-                name: format!("node-{number}:17800"),
-                base: number << 44,
-                size: count as u64 * SIZE / 2,
-                te_endpoint: format!("node-{number}:17801"),
-                protocol: "tcp".into(),
-                ..Segment::default()
-            };
-            let owner = ClientId(Uuid { first: number, second: 2 });
-            catalog.mount(segment, owner, MonotonicTime(1), &mut effects).expect("a fresh segment mounts");
-        }
-        let keys = (0..count).map(|at| format!("{at:0width$}", width = KEY_BYTES).into_bytes()).collect();
-        Bench { catalog, clock: Clock::real(), rng: Rng::seeded(7), keys }
+        Bench { catalog: pool(count), clock: Clock::real(), rng: Rng::seeded(7), keys: keys(count) }
     }
 
     fn measure(&mut self, what: &str, mut step: impl FnMut(&Catalog, &mut Rng, MonotonicTime, &[Vec<u8>])) {
@@ -106,10 +125,7 @@ impl Bench {
                         u64::from(first.is_some_and(|r| r.address > 0 && !r.segment.info().te_endpoint.is_empty()));
                 });
             });
-            for at in (1..self.keys.len()).rev() {
-                let other = self.rng.below(at as u64 + 1) as usize;
-                self.keys.swap(at, other);
-            }
+            shuffle(&mut self.keys, &mut self.rng);
         }
         self.measure("BatchExistKey of 128, random order", |catalog, _, now, keys| {
             catalog.exist(Tenant::DEFAULT, keys, Probe::Lease, now, |_, found| *answered += u64::from(found));
@@ -143,4 +159,5 @@ fn main() {
     let count = std::env::args().nth(1).and_then(|count| count.parse().ok()).unwrap_or(1_000_000);
     println!("{count} keys, {SEGMENTS} segments, one thread");
     Bench::new(count).run();
+    threads::run(count);
 }

@@ -14,7 +14,7 @@ mod reactor;
 
 pub use disk::{DiskOp, DiskRing, DiskWork, Way};
 pub use pool::Buffer;
-pub use reactor::{Completion, Reactor, ReactorSettings};
+pub use reactor::{Completion, Patience, Reactor, ReactorSettings};
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -32,7 +32,7 @@ pub fn probe() -> io::Result<()> {
     reactor.send(0, b"probe".to_vec(), 0)?;
     let (mut sent, mut received) = (false, false);
     for _ in 0..50 {
-        reactor.turn(Some(Duration::from_millis(20)))?;
+        reactor.turn(Patience::at_most(Some(Duration::from_millis(20))))?;
         while let Some(completion) = reactor.next_completion() {
             match completion {
                 Completion::Sent { result, .. } => sent = result? == 5,

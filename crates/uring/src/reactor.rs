@@ -40,6 +40,25 @@ impl Default for ReactorSettings {
     }
 }
 
+/// How long a turn waits, and for what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// The longest wait for a first completion; `None`: for ever.
+    pub timeout: Option<Duration>,
+    /// More than 1: that many completions, not counting those of the turn's own sends, are waited for, but no longer than
+    /// `gather_for`; then one is enough. A kernel that cannot do this (before 6.12) takes 1 for it.
+    pub gather: u32,
+    /// See there.
+    pub gather_for: Duration,
+}
+
+impl Patience {
+    /// Waits for one completion, at most so long.
+    pub fn at_most(timeout: Option<Duration>) -> Self {
+        Patience { timeout, gather: 1, gather_for: Duration::ZERO }
+    }
+}
+
 /// Something that happened. Keys are those of [`Reactor::attach`].
 #[derive(Debug)]
 pub enum Completion {
@@ -101,6 +120,10 @@ pub struct Reactor {
     bells: Vec<OwnedFd>,
     ready: VecDeque<(u64, i32, u32)>,
     released: Vec<u32>,
+    /// Sends since the last turn. Nearly all of them complete while they are submitted.
+    new_sends: usize,
+    /// The kernel can wait for many completions for a while, and then for one.
+    can_gather: bool,
     /// The kernel binds the ring to one thread.
     _one_thread: std::marker::PhantomData<*const ()>,
 }
@@ -122,6 +145,7 @@ impl Reactor {
         if !ring.params().is_feature_ext_arg() || !ring.params().is_feature_nodrop() {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "this kernel's io_uring lacks timeouts or NODROP"));
         }
+        let can_gather = ring.params().is_feature_min_timeout();
         let pool = Pool::register(&ring, GROUP, settings.buffers, settings.buffer_bytes)?;
         Ok(Reactor {
             ring: ManuallyDrop::new(ring),
@@ -130,6 +154,8 @@ impl Reactor {
             bells: Vec::new(),
             ready: VecDeque::new(),
             released: Vec::new(),
+            new_sends: 0,
+            can_gather,
             _one_thread: std::marker::PhantomData,
         })
     }
@@ -190,6 +216,7 @@ impl Reactor {
             .build()
             .user_data(SEND | u64::from(key));
         entry.sending = Some(bytes);
+        self.new_sends += 1;
         // SAFETY: the bytes are on the heap of a vector that stays in `sending`, untouched, until this operation's completion;
         // the socket stays open as long. A reactor that is dropped waits for it, or leaks the vector.
         unsafe { self.push(&send) }
@@ -215,15 +242,32 @@ impl Reactor {
         self.release_if_idle(key);
     }
 
-    /// Submits all that was asked for and waits for at least one completion, at most `timeout` (`None`: for ever).
+    /// Submits all that was asked for and waits, see [`Patience`].
     ///
     /// # Errors
     /// The operating system's, except for interruptions.
-    pub fn turn(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        let want = usize::from(self.released.is_empty());
-        let result = match timeout.map(|t| Timespec::new().sec(t.as_secs()).nsec(t.subsec_nanos())) {
-            Some(limit) => self.ring.submitter().submit_with_args(want, &SubmitArgs::new().timespec(&limit)),
-            None => self.ring.submit_and_wait(want),
+    pub fn turn(&mut self, patience: Patience) -> io::Result<()> {
+        let gathers = self.can_gather && patience.gather > 1;
+        let want = match patience.gather as usize {
+            _ if !self.released.is_empty() => 0,
+            // The completions of the new sends come first and are nothing to wake up for.
+            gather if gathers => gather + self.new_sends,
+            _ => 1,
+        };
+        self.new_sends = 0;
+        let limit = patience.timeout.map(|t| Timespec::new().sec(t.as_secs()).nsec(t.subsec_nanos()));
+        let result = match (limit, gathers) {
+            (None, false) => self.ring.submit_and_wait(want),
+            (limit, _) => {
+                let mut args = SubmitArgs::new();
+                if gathers {
+                    args = args.min_wait_usec(u32::try_from(patience.gather_for.as_micros()).unwrap_or(u32::MAX));
+                }
+                match &limit {
+                    Some(limit) => self.ring.submitter().submit_with_args(want, &args.timespec(limit)),
+                    None => self.ring.submitter().submit_with_args(want, &args),
+                }
+            }
         };
         match result {
             Ok(_) => {}
@@ -372,7 +416,7 @@ impl Drop for Reactor {
     fn drop(&mut self) {
         (0..self.entries.len() as u32).for_each(|key| self.detach(key));
         for _ in 0..DRAIN_TURNS {
-            if !self.busy() || self.turn(Some(DRAIN_WAIT)).is_err() {
+            if !self.busy() || self.turn(Patience::at_most(Some(DRAIN_WAIT))).is_err() {
                 break;
             }
             while self.next_completion().is_some() {}
@@ -415,7 +459,7 @@ mod tests {
     /// Turns until `found` gives something.
     fn until<T>(reactor: &mut Reactor, mut found: impl FnMut(&mut Reactor, Completion) -> Option<T>) -> T {
         for _ in 0..200 {
-            reactor.turn(Some(Duration::from_millis(50))).unwrap();
+            reactor.turn(Patience::at_most(Some(Duration::from_millis(50)))).unwrap();
             while let Some(completion) = reactor.next_completion() {
                 if let Some(result) = found(reactor, completion) {
                     return result;
@@ -429,7 +473,7 @@ mod tests {
     fn fill(reactor: &mut Reactor, key: u32) {
         for _ in 0..100 {
             reactor.send(key, vec![7; 64 << 10], 0).unwrap();
-            reactor.turn(Some(Duration::from_millis(10))).unwrap();
+            reactor.turn(Patience::at_most(Some(Duration::from_millis(10)))).unwrap();
             while reactor.next_completion().is_some() {}
             if reactor.is_sending(key) {
                 return;
@@ -469,13 +513,13 @@ mod tests {
         let Some(mut reactor) = small() else { return };
         let (near, mut far) = UnixStream::pair().unwrap();
         reactor.attach(0, near.into()).unwrap();
-        reactor.turn(Some(Duration::ZERO)).unwrap();
+        reactor.turn(Patience::at_most(Some(Duration::ZERO))).unwrap();
         reactor.receive(0, false).unwrap();
-        reactor.turn(Some(Duration::from_millis(10))).unwrap();
+        reactor.turn(Patience::at_most(Some(Duration::from_millis(10)))).unwrap();
         while reactor.next_completion().is_some() {}
         far.write_all(b"later").unwrap();
         for _ in 0..3 {
-            reactor.turn(Some(Duration::from_millis(5))).unwrap();
+            reactor.turn(Patience::at_most(Some(Duration::from_millis(5)))).unwrap();
             assert!(reactor.next_completion().is_none());
         }
         reactor.receive(0, true).unwrap();
@@ -492,7 +536,7 @@ mod tests {
         let (near, mut far) = UnixStream::pair().unwrap();
         far.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
         reactor.attach(3, near.into()).unwrap();
-        reactor.turn(Some(Duration::ZERO)).unwrap();
+        reactor.turn(Patience::at_most(Some(Duration::ZERO))).unwrap();
         fill(&mut reactor, 3);
         assert!(reactor.is_sending(3) && reactor.send(3, vec![1], 0).is_err());
         reactor.detach(3);

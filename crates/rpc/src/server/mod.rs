@@ -4,6 +4,7 @@ mod acceptor;
 mod backend;
 mod counters;
 mod epoll;
+mod gather;
 mod limits;
 mod listener;
 mod mailbox;

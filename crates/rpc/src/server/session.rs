@@ -315,6 +315,11 @@ impl<S: Service> Sessions<S> {
         into.extend(self.slots.iter().flatten().filter(silent).map(|session| session.id.slot));
     }
 
+    /// How many slots are taken.
+    pub(crate) fn open_count(&self) -> usize {
+        self.slots.len().saturating_sub(self.free.len())
+    }
+
     /// All open slots, at the end of the worker.
     pub(crate) fn open_slots(&self) -> Vec<u32> {
         self.slots.iter().flatten().map(|session| session.id.slot).collect()
@@ -488,7 +493,7 @@ impl<S: Service> Sessions<S> {
 
     /// The part of one of its connections.
     pub(crate) fn share(&self) -> usize {
-        self.budget() / self.slots.len().saturating_sub(self.free.len()).max(1)
+        self.budget() / self.open_count().max(1)
     }
 }
 

@@ -5,9 +5,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use yb_types::MonotonicTime;
-use yb_uring::{Buffer, Completion, Reactor, ReactorSettings};
+use yb_uring::{Buffer, Completion, Patience, Reactor, ReactorSettings};
 
 use super::backend::Backend;
+use super::gather::{GATHER_FOR, Gather};
 use super::mailbox::Mailbox;
 use super::service::{Service, SessionId};
 use super::session::{CloseReason, Sessions, Verdict};
@@ -37,13 +38,15 @@ pub(crate) struct UringBackend {
     spare: Vec<Vec<u8>>,
     /// Lines with a send under way.
     unsent_lines: usize,
+    gather: Gather,
 }
 
 impl UringBackend {
     pub(crate) fn new(mailbox: &Mailbox) -> io::Result<Self> {
         let mut reactor = Reactor::new(&ReactorSettings::default())?;
         reactor.watch(mailbox.as_fd().try_clone_to_owned()?)?;
-        Ok(UringBackend { reactor, lines: Vec::new(), out: Vec::new(), spare: Vec::new(), unsent_lines: 0 })
+        let (lines, out, spare) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(UringBackend { reactor, lines, out, spare, unsent_lines: 0, gather: Gather::default() })
     }
 
     fn line(&mut self, slot: u32) -> Option<&mut Line> {
@@ -166,12 +169,16 @@ impl Backend for UringBackend {
         timeout: Option<Duration>,
         clock: &dyn Fn() -> MonotonicTime,
     ) -> io::Result<bool> {
-        self.reactor.turn(timeout)?;
+        let gather = self.gather.wanted(sessions.open_count());
+        self.reactor.turn(Patience { timeout, gather, gather_for: GATHER_FOR })?;
         sessions.turn_started(clock());
-        let mut rang = false;
+        let (mut rang, mut received) = (false, 0);
         while let Some(completion) = self.reactor.next_completion() {
             match completion {
-                Completion::Received { key, buffer } => self.received(sessions, key, buffer),
+                Completion::Received { key, buffer } => {
+                    received += 1;
+                    self.received(sessions, key, buffer);
+                }
                 Completion::Sent { key, bytes, result } => self.sent(sessions, key, bytes, result),
                 Completion::Ended { key } => {
                     let verdict = sessions.ended(key);
@@ -183,6 +190,7 @@ impl Backend for UringBackend {
                 Completion::Released { key } => sessions.release(key),
             }
         }
+        self.gather.met(sessions.now(), received);
         Ok(rang)
     }
 

@@ -22,6 +22,10 @@ impl List {
         (self.head != NIL).then_some(self.head)
     }
 
+    pub fn back(&self) -> Option<u32> {
+        (self.tail != NIL).then_some(self.tail)
+    }
+
     pub fn push_back(&mut self, slab: &mut Slab, slot: u32) {
         slab[slot].set_links(self.tail, NIL);
         if self.tail == NIL {

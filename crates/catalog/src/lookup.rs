@@ -91,17 +91,34 @@ impl Catalog {
         let mut keys = keys.into_iter();
         loop {
             let hashed = |key: K| self.hash(tenant, key.as_ref());
-            let lock = |hash: KeyHash| (hash.word, self.shards[hash.shard].state.read_recursive());
-            let states: SmallVec<[_; GROUP]> = keys.by_ref().take(GROUP).map(hashed).map(lock).collect();
-            if states.is_empty() {
+            let group: SmallVec<[KeyHash; GROUP]> = keys.by_ref().take(GROUP).map(hashed).collect();
+            if group.is_empty() {
                 return;
             }
-            warm(&states);
+            warm(&self.read_all(group.iter().copied()));
         }
     }
 
-    /// Looks up keys, [`GROUP`] at a time under the locks of their shards. No thread waits for one shard while it holds
-    /// another for writing, so holding several for reading cannot end in a circle.
+    /// The same for writes: also what else in the shards they are going to change.
+    pub(crate) fn foresee_writes(&self, group: impl ExactSizeIterator<Item = KeyHash> + Clone) {
+        if group.len() > 1 {
+            let states = self.read_all(group);
+            warm(&states);
+            std::hint::black_box(states.iter().fold(0, |all, (_, state)| all ^ state.touch_ends()));
+        }
+    }
+
+    /// Locks the shards of some keys for reading. No thread waits for one shard while it holds another for writing, so
+    /// holding several for reading cannot end in a circle.
+    fn read_all(&self, group: impl ExactSizeIterator<Item = KeyHash> + Clone) -> States<'_> {
+        if group.len() > 1 {
+            group.clone().for_each(|hash| self.shards[hash.shard].claim());
+        }
+        // Recursive: two keys may share a shard, and a writer may have come to wait between their locks.
+        group.map(|hash| (hash.word, self.shards[hash.shard].state.read_recursive())).collect()
+    }
+
+    /// Looks up keys, [`GROUP`] at a time under the locks of their shards.
     fn look_each<K: AsRef<[u8]>>(
         &self,
         tenant: Tenant,
@@ -116,9 +133,7 @@ impl Catalog {
             if group.is_empty() {
                 return;
             }
-            // Recursive: two keys may share a shard, and a writer may have come to wait between their locks.
-            let lock = |(hash, _): &(KeyHash, K)| (hash.word, self.shards[hash.shard].state.read_recursive());
-            let states: SmallVec<[(u32, RwLockReadGuard<'_, ShardState>); GROUP]> = group.iter().map(lock).collect();
+            let states = self.read_all(group.iter().map(|(hash, _)| *hash));
             let likely = if group.len() > 1 { warm(&states) } else { Likely::new() };
             // Loaded under the shards' locks: see the invariants of the segment table.
             let table = self.segments.load();
@@ -136,7 +151,10 @@ impl Catalog {
 }
 
 /// Keys of a batch that are looked up together.
-const GROUP: usize = 16;
+pub(crate) const GROUP: usize = 16;
+
+/// Locked shards with the hashes that are looked for in them.
+type States<'a> = SmallVec<[(u32, RwLockReadGuard<'a, ShardState>); GROUP]>;
 
 /// Brings the memory that the searches of a group will meet into the cache. A search waits for main memory three times, each
 /// time for an address that the last answer told; those of different keys do not depend on each other, and going step

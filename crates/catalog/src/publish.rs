@@ -3,6 +3,7 @@
 //! An upsert is switched to here: the new object takes the place of the old one under the lock of their shard, so a reader
 //! gets the one or the other as a whole. The space of the old one is withheld until its leases have ended.
 
+use smallvec::SmallVec;
 use yb_types::{ErrorCode, MonotonicTime, ReplicaType};
 
 use crate::catalog::{Caller, Catalog, Leave};
@@ -10,6 +11,7 @@ use crate::effects::Effects;
 use crate::entry::flag;
 use crate::evict::Newcomers;
 use crate::key::KeyHash;
+use crate::lookup::GROUP;
 use crate::shard::ShardState;
 use crate::view::ObjectView;
 
@@ -25,9 +27,18 @@ impl Catalog {
         mut sink: impl FnMut(usize, Result<(), ErrorCode>),
     ) {
         let mut newcomers = Newcomers::new(&self.evictor, caller);
-        for (at, (key, checksum)) in items.into_iter().enumerate() {
-            let ended = self.end_one(caller, which, (key.as_ref(), checksum), &mut newcomers);
-            sink(at, ended);
+        let (mut items, mut at) = (items.into_iter(), 0);
+        loop {
+            let hashed = |(key, checksum): (K, _)| (self.hash(caller.tenant, key.as_ref()), key, checksum);
+            let group: SmallVec<[(KeyHash, K, _); GROUP]> = items.by_ref().take(GROUP).map(hashed).collect();
+            if group.is_empty() {
+                break;
+            }
+            self.foresee_writes(group.iter().map(|(hash, ..)| *hash));
+            for (hash, key, checksum) in group {
+                sink(at, self.end_one(caller, which, (hash, key.as_ref(), checksum), &mut newcomers));
+                at += 1;
+            }
         }
         newcomers.announce();
     }
@@ -36,10 +47,9 @@ impl Catalog {
         &self,
         caller: &Caller,
         which: ReplicaType,
-        (key, checksum): (&[u8], Option<u64>),
+        (hash, key, checksum): (KeyHash, &[u8], Option<u64>),
         newcomers: &mut Newcomers<'_>,
     ) -> Result<(), ErrorCode> {
-        let hash = self.hash(caller.tenant, key);
         let mut state = self.shards[hash.shard].state.write();
         match self.find_own(&mut state, caller, hash, key)? {
             Own::Write(slot) if selects_memory(which) => {

@@ -11,6 +11,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use smallvec::SmallVec;
 use yb_types::{ByteLen, ErrorCode, ReplicateConfig, SoftPinAction};
 
 use crate::catalog::{Caller, Catalog, Leave};
@@ -18,6 +19,7 @@ use crate::effects::{Effects, PutRefusal};
 use crate::entry::{Entry, Replica, Replicas, flag};
 use crate::extras::SoftPin;
 use crate::key::{KeyBytes, KeyHash, Tenant};
+use crate::lookup::GROUP;
 use crate::overtaken::GoneWrite;
 use crate::placement::Random;
 use crate::placing::{Placed, SpaceWanted};
@@ -137,23 +139,35 @@ impl Catalog {
         let ids_at_once = (items.len() as u64).min(IDS_AT_ONCE);
         let mut batch = Batch { call: *call, manner, pin, same_segment: None, ids: 0..0, ids_at_once, random, effects };
         let groups = call.config.group_ids.as_deref();
-        for (at, (key, size)) in items.enumerate() {
-            let key = key.as_ref();
-            let refusal = match checked {
-                Err(refusal) => Some(refusal),
-                Ok(_) if key.is_empty() => Some(PutRefusal::EmptyKey),
-                Ok(_) if size == 0 && !call.allow_empty => Some(PutRefusal::EmptyObject),
-                Ok(_) if self.tenants.is_closed(call.caller.tenant) => Some(PutRefusal::TenantNotRegistered),
-                Ok(_) => None,
-            };
-            match refusal {
-                Some(refusal) => sink(at, Err(refusal)),
-                None => {
-                    let group = groups.and_then(|groups| groups.get(at)).map(String::as_str);
-                    let item = Item { key, size, hash: self.hash(call.caller.tenant, key), group };
-                    self.start_one(&mut batch, &item, &mut |answer| sink(at, answer));
-                }
+        let (mut items, mut at) = (items, 0);
+        loop {
+            let hashed = |(key, size): (K, u64)| (self.hash(call.caller.tenant, key.as_ref()), key, size);
+            let together: SmallVec<[(KeyHash, K, u64); GROUP]> = items.by_ref().take(GROUP).map(hashed).collect();
+            if together.is_empty() {
+                return;
             }
+            if checked.is_ok() {
+                self.foresee_writes(together.iter().map(|(hash, ..)| *hash));
+            }
+            for (hash, key, size) in &together {
+                let group = groups.and_then(|groups| groups.get(at)).map(String::as_str);
+                let item = Item { key: key.as_ref(), size: *size, hash: *hash, group };
+                match checked.and_then(|_| self.check_item(call, &item)) {
+                    Err(refusal) => sink(at, Err(refusal)),
+                    Ok(()) => self.start_one(&mut batch, &item, &mut |answer| sink(at, answer)),
+                }
+                at += 1;
+            }
+        }
+    }
+
+    /// What can be wrong with one key of a batch, whatever is there.
+    fn check_item(&self, call: &PutCall<'_>, item: &Item<'_>) -> Result<(), PutRefusal> {
+        match item {
+            _ if item.key.is_empty() => Err(PutRefusal::EmptyKey),
+            _ if item.size == 0 && !call.allow_empty => Err(PutRefusal::EmptyObject),
+            _ if self.tenants.is_closed(call.caller.tenant) => Err(PutRefusal::TenantNotRegistered),
+            _ => Ok(()),
         }
     }
 

@@ -129,6 +129,11 @@ impl Slab {
         }
     }
 
+    /// The slot that is handed out next, if there is one already.
+    pub fn next_vacant(&self) -> Option<u32> {
+        (self.open != NIL).then(|| self.chunk(self.open).vacant)
+    }
+
     /// Slots that there are, vacant ones included.
     pub fn len(&self) -> u32 {
         self.chunks.len() as u32 * CHUNK

@@ -389,6 +389,28 @@ impl<S: Service> Sessions<S> {
         }
     }
 
+    /// Shows the service the first requests of what one turn brought on several connections, before they are answered one
+    /// after the other. What goes on with an earlier read is left out.
+    pub(crate) fn foresee_turn<'b>(&mut self, pieces: impl Iterator<Item = (u32, &'b [u8])>) {
+        let mut requests: SmallVec<[Request<'b>; FORESEEN]> = SmallVec::new();
+        for (slot, bytes) in pieces {
+            let Some(session) = self.slots.get(slot as usize).and_then(Option::as_ref) else { continue };
+            if !session.input.is_empty() || session.failure.is_some() || bytes.len() > SMALL_REQUEST {
+                continue;
+            }
+            if let Ok(Parsed::Frame(frame)) = parse_request(bytes, &self.frame_limits) {
+                requests.push(self.request(session, &frame));
+            }
+            if requests.len() == FORESEEN {
+                self.service.foresee(&mut self.state, &requests);
+                requests.clear();
+            }
+        }
+        if requests.len() > 1 {
+            self.service.foresee(&mut self.state, &requests);
+        }
+    }
+
     /// Shows the service the next requests, if there are several; returns how many.
     fn foresee(&mut self, session: &Session, bytes: &[u8]) -> usize {
         let mut rest = bytes;

@@ -39,6 +39,8 @@ pub(crate) struct UringBackend {
     /// Lines with a send under way.
     unsent_lines: usize,
     gather: Gather,
+    /// Bytes that came one after the other, of different sockets or of one; empty between two turns.
+    arrived: Vec<(u32, Buffer)>,
 }
 
 impl UringBackend {
@@ -46,7 +48,7 @@ impl UringBackend {
         let mut reactor = Reactor::new(&ReactorSettings::default())?;
         reactor.watch(mailbox.as_fd().try_clone_to_owned()?)?;
         let (lines, out, spare) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(UringBackend { reactor, lines, out, spare, unsent_lines: 0, gather: Gather::default() })
+        Ok(UringBackend { reactor, lines, out, spare, unsent_lines: 0, gather: Gather::default(), arrived: Vec::new() })
     }
 
     fn line(&mut self, slot: u32) -> Option<&mut Line> {
@@ -56,6 +58,16 @@ impl UringBackend {
     fn unsent(&self, slot: u32) -> usize {
         let line = self.lines.get(slot as usize).and_then(Option::as_ref);
         line.map_or(0, |line| line.in_flight + line.pending.len())
+    }
+
+    /// Takes completions up to the next one that is not about bytes that came; answers that one.
+    fn next_unless_received(&mut self, arrived: &mut Vec<(u32, Buffer)>) -> Option<Completion> {
+        loop {
+            match self.reactor.next_completion()? {
+                Completion::Received { key, buffer } => arrived.push((key, buffer)),
+                other => return Some(other),
+            }
+        }
     }
 
     fn received<S: Service>(&mut self, sessions: &mut Sessions<S>, slot: u32, buffer: Buffer) {
@@ -173,21 +185,27 @@ impl Backend for UringBackend {
         self.reactor.turn(Patience { timeout, gather, gather_for: GATHER_FOR })?;
         sessions.turn_started(clock());
         let (mut rang, mut received) = (false, 0);
-        while let Some(completion) = self.reactor.next_completion() {
-            match completion {
-                Completion::Received { key, buffer } => {
-                    received += 1;
-                    self.received(sessions, key, buffer);
-                }
-                Completion::Sent { key, bytes, result } => self.sent(sessions, key, bytes, result),
-                Completion::Ended { key } => {
+        loop {
+            let mut arrived = std::mem::take(&mut self.arrived);
+            let other = self.next_unless_received(&mut arrived);
+            received += arrived.len() as u64;
+            if arrived.len() > 1 {
+                sessions.foresee_turn(arrived.iter().map(|(key, buffer)| (*key, self.reactor.bytes(buffer))));
+            }
+            arrived.drain(..).for_each(|(key, buffer)| self.received(sessions, key, buffer));
+            self.arrived = arrived;
+            match other {
+                None => break,
+                Some(Completion::Received { key, buffer }) => self.received(sessions, key, buffer),
+                Some(Completion::Sent { key, bytes, result }) => self.sent(sessions, key, bytes, result),
+                Some(Completion::Ended { key }) => {
                     let verdict = sessions.ended(key);
                     self.settle(sessions, key, verdict);
                 }
-                Completion::Failed { key: u32::MAX, error } => return Err(error),
-                Completion::Failed { key, .. } => self.close(sessions, key, CloseReason::Io),
-                Completion::Rang => rang = true,
-                Completion::Released { key } => sessions.release(key),
+                Some(Completion::Failed { key: u32::MAX, error }) => return Err(error),
+                Some(Completion::Failed { key, .. }) => self.close(sessions, key, CloseReason::Io),
+                Some(Completion::Rang) => rang = true,
+                Some(Completion::Released { key }) => sessions.release(key),
             }
         }
         self.gather.met(sessions.now(), received);

@@ -120,9 +120,9 @@ impl Browser {
         let attach = json!({"targetId": target["targetId"], "flatten": true});
         let session = browser.order("Target.attachToTarget", attach);
         browser.session = Some(session["sessionId"].as_str().unwrap().to_owned());
-        for domain in ["Page", "Performance", "Network"] {
-            browser.order(&format!("{domain}.enable"), json!({}));
-        }
+        browser.order("Page.enable", json!({}));
+        // Time of the page's thread, not of a clock: other processes do not count.
+        browser.order("Performance.enable", json!({"timeDomain": "threadTicks"}));
         browser
     }
 

@@ -62,13 +62,15 @@ fn every_function_of_the_peer_answers() {
     let tasks = FetchTasksArgs { client_id: caller.id, batch_size: 16 };
     caller.call::<call::FetchTasks, _>(&tasks, |reply| assert_eq!(reply, Ok(vec![])));
     caller.call::<call::PollRemoveAll, _>(&me, |reply| assert_eq!(reply, Ok(false)));
-    caller.call::<call::PromotionObjectHeartbeat, _>(&me, |reply| assert_eq!(reply.unwrap().0, []));
+    // Nothing of a disk is known of this client.
+    let unknown = ErrorCode::SEGMENT_NOT_FOUND;
+    caller.call::<call::PromotionObjectHeartbeat, _>(&me, |reply| assert_eq!(reply.unwrap_err(), unknown));
     let offload = OffloadingArgs { client_id: caller.id, enable_offloading: true };
-    caller.call::<call::OffloadObjectHeartbeat, _>(&offload, |reply| assert_eq!(reply.unwrap().0, []));
-    caller.call::<call::MountLocalDiskSegment, _>(&offload, |reply| assert_eq!(reply, Err(ErrorCode::NOT_SUPPORTED)));
+    caller.call::<call::OffloadObjectHeartbeat, _>(&offload, |reply| assert_eq!(reply.unwrap_err(), unknown));
+    caller.call::<call::MountLocalDiskSegment, _>(&offload, |reply| assert_eq!(reply, Err(ErrorCode::UNABLE_OFFLOAD)));
     caller.call::<call::GetAllNofSegments, _>(&NoArgs {}, |reply| assert_eq!(reply, Ok(vec![])));
     let key = ClientKeyArgs { client_id: caller.id, key: b"k", tenant_id: TENANT };
-    caller.call::<call::CopyEnd, _>(&key, |reply| assert_eq!(reply, Err(ErrorCode::NOT_SUPPORTED)));
+    caller.call::<call::CopyEnd, _>(&key, |reply| assert_eq!(reply, Err(ErrorCode::OBJECT_NOT_FOUND)));
     let segment = NofSegment { id: yb_types::SegmentId::default(), name: "n", base: 0, size: 1, te_endpoint: "" };
     let mount = MountNofSegmentArgs { segment, client_id: caller.id };
     caller.call::<call::MountNofSegment, _>(&mount, |reply| {

@@ -1,6 +1,6 @@
 """The figures of this project, side by side with Mooncake's wheel in one run; prints a table and the machine.
 
-    python3 bench/compare.py [--only rpc,memory,python,tcp,engine] [--rounds 3] [--seconds 2] [--json FILE] [--gate]
+    python3 bench/compare.py [--only rpc,memory,python,tcp,engine,space] [--rounds 3] [--seconds 2] [--json FILE] [--gate]
 
 Both masters get the same frames from the same load generator (`yuebing bench rpc`), pinned to one core with one worker,
 in turns; a figure is the median of its rounds. The Python figures come from `bench/python_store.py`, run by each
@@ -27,6 +27,7 @@ sys.path.insert(0, str(REPO / "tests" / "peer"))
 
 from engine import Programs, engine_rows  # noqa: E402
 from processes import Process, free_port, http_get, listens, wait_until  # noqa: E402
+from space import space_rows  # noqa: E402
 from venvs import WORK, Installation, PeerMissing, peer  # noqa: E402
 
 OURS, WHEEL = "ours", "wheel"
@@ -35,7 +36,7 @@ CORES = sorted(os.sched_getaffinity(0))
 SERVER_CORE, LOAD_CORE = CORES[-1], CORES[0]
 MIB = 1 << 20
 #: Sections of the run, in order.
-SECTIONS = ("rpc", "memory", "python", "tcp", "engine")
+SECTIONS = ("rpc", "memory", "python", "tcp", "engine", "space")
 #: name, arguments of `yuebing bench rpc`, highest share of the wheel's CPU per operation.
 RPC_FIGURES = [
     ("CPU per GetReplicaList, 64 x 1", ["--operation", "get", "--connections", "64", "--outstanding", "1"], 1 / 2),
@@ -316,6 +317,8 @@ def run(options: argparse.Namespace) -> list[Row]:
     if "engine" in only:
         programs = Programs(binary(), wheel and wheel.program("transfer_engine_bench"), wheel.env if wheel else {})
         rows += engine_rows(programs, rerouting(), options.rounds, options.seconds, Row, progress)
+    if "space" in only:
+        rows += space_rows(Row, progress)
     if not {"python", "tcp"} & set(only):
         return rows
     pythons = {OURS: our_python(), WHEEL: wheel.python if wheel else None}

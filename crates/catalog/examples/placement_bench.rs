@@ -15,6 +15,8 @@ const MIB: u64 = 1 << 20;
 const SEGMENTS: [u64; 16] = [64, 64, 160, 64, 128, 256, 64, 64, 512, 64, 96, 64, 64, 128, 64, 256];
 const ROUNDS: usize = 150_000;
 const PROBES: u64 = 20_000;
+/// Bytes of the segment that joins, in MiB.
+const EMPTY: u64 = 64;
 
 struct Pool {
     catalog: Catalog,
@@ -95,9 +97,9 @@ fn measure(strategy: AllocationStrategy) -> (f64, f64) {
     }
     let fill: Vec<f64> = pool.catalog.segments().iter().map(|s| s.used().0 as f64 / s.capacity().0 as f64).collect();
     let spread = fill.iter().copied().fold(0.0, f64::max) - fill.iter().copied().fold(1.0, f64::min);
-    pool.mount(99, 512 * MIB);
-    let empty = (0..PROBES).filter(|_| pool.put(4096).as_deref() == Some("node-99")).count() as f64;
-    let fair = 512.0 * MIB as f64 / (total + 512 * MIB) as f64;
+    pool.mount(99, EMPTY * MIB);
+    let empty = (0..PROBES).filter(|_| pool.put(1024).as_deref() == Some("node-99")).count() as f64;
+    let fair = (EMPTY * MIB) as f64 / (total + EMPTY * MIB) as f64;
     (spread, empty / PROBES as f64 / fair)
 }
 

@@ -147,11 +147,16 @@ impl PlacementPolicy for Balanced {
     }
 }
 
+/// One pair in so many is not compared, so that an empty segment stays below twice its share.
+const BLIND: u64 = 8;
+
 /// Two draws, the emptier first. A full one gives way to the other; `None` when both are.
 fn two(view: &PlacementView, request: &PlacementRequest<'_>, random: &mut dyn Random) -> Option<(usize, usize)> {
+    let compares = random.next_u64() % BLIND != 0;
     let mut draw = || view.draw(random).filter(|&at| view.may_fit(at, request.size));
+    let free = |at: usize| view.groups()[at].free_share();
     match (draw(), draw()) {
-        (Some(a), Some(b)) if view.groups()[a].free_share() < view.groups()[b].free_share() => Some((b, a)),
+        (Some(a), Some(b)) if compares && free(a) < free(b) => Some((b, a)),
         (Some(a), Some(b)) => Some((a, b)),
         (Some(one), None) | (None, Some(one)) => Some((one, one)),
         (None, None) => None,

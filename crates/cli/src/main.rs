@@ -26,6 +26,11 @@ use yb_master::CommandStyle;
 use crate::args::{Command, Yuebing};
 use crate::failure::Outcome;
 
+/// The system's allocator keeps what a master with millions of objects gives up; this one returns it, see
+/// `docs/catalog.md`.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os();
     let called_as = arguments.next().unwrap_or_default();

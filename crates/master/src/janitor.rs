@@ -26,6 +26,8 @@ const EVICTION_BUDGET: u32 = 8192;
 const TRIM_BUDGET: u32 = 2048;
 /// Units of upkeep of one round.
 const UPKEEP_BUDGET: u32 = 4096;
+/// Bytes that an allocator takes for large.
+const LARGE_BLOCK: usize = 2 << 20;
 const LIVENESS_PERIOD: Duration = Duration::from_secs(1);
 const REPORT_PERIOD: Duration = Duration::from_secs(10);
 
@@ -47,6 +49,7 @@ pub(crate) fn run(shared: &SharedRef) {
             }
         }
         if liveness.is_due(now) {
+            invite_to_give_back();
             shared.catalog.expire_clients(now, &mut effects);
             shared.look_at_quotas();
         }
@@ -81,6 +84,12 @@ fn say_suppressed(shared: &Shared, before: u64) -> u64 {
         tracing::warn!(event = "log_lines_suppressed", lines = now - before, "too many lines of a kind");
     }
     now
+}
+
+/// The allocator gives pages that became free back to the system when it handles a large block, and not before: a master
+/// that lost its objects may never need one again.
+fn invite_to_give_back() {
+    drop(std::hint::black_box(Vec::<u8>::with_capacity(LARGE_BLOCK)));
 }
 
 enum Eviction {

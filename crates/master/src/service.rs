@@ -50,12 +50,38 @@ impl yb_rpc::Service for MasterService {
             return reply.unknown_function();
         };
         self.shared.metrics.arrived(&worker.lane, request.tag.0);
+        if request.body.len() > LARGE_BODY {
+            return self.call_elsewhere(rpc, profile, request, reply);
+        }
         let timed = worker.dice.picks();
         let mut context = Context { shared: &self.shared, worker, profile, request, rpc };
         let outcome = handlers::dispatch(&mut context, reply);
         if timed {
             let nanos = self.shared.clock.now().since(request.now).as_nanos();
             self.shared.metrics.took(&worker.lane, rpc, u64::try_from(nanos).unwrap_or(u64::MAX));
+        }
+        outcome
+    }
+}
+
+/// Arguments larger than this, some 40,000 keys, are not worked on by a worker: other calls would wait for milliseconds.
+const LARGE_BODY: usize = 2 << 20;
+
+impl MasterService {
+    /// Answers a large batch on the slow lane, from a copy of its arguments.
+    fn call_elsewhere(&self, rpc: Rpc, profile: WireProfile, request: Request<'_>, reply: Reply<'_>) -> Outcome {
+        let (body, function, tag, peer) = (request.body.to_vec(), request.function, request.tag, request.peer);
+        let service = MasterService { shared: Arc::clone(&self.shared) };
+        let (deferred, outcome) = reply.defer();
+        let queued = self.shared.slow.submit(move || {
+            let mut worker = yb_rpc::Service::worker(&service, usize::MAX);
+            let now = service.shared.clock.now();
+            let request = Request { function, body: &body, attachment: &[], tag, peer, now };
+            let mut context = Context { shared: &service.shared, worker: &mut worker, profile, request, rpc };
+            deferred.answer(|reply| handlers::dispatch(&mut context, reply));
+        });
+        if !queued {
+            tracing::warn!(event = "slow_lane_full", "a large batch was refused: too many wait");
         }
         outcome
     }

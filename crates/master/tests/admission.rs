@@ -98,3 +98,20 @@ fn nobody_waits_where_the_setting_says_so_and_refusals_are_counted_by_reason() {
     assert_eq!(before, Err(ErrorCode::NO_AVAILABLE_HANDLE));
     assert_eq!(refusals(&rig, "no_space"), "1");
 }
+
+#[test]
+fn a_large_batch_is_answered_by_another_thread_as_a_small_one_is() {
+    let rig = Rig::start();
+    let caller = rig.caller();
+    caller.give_memory(1 << 20);
+    caller.put(b"there", 64).unwrap();
+    let names: Vec<Vec<u8>> = (0..60_000).map(|at| format!("key-{at:041}").into_bytes()).collect();
+    let mut keys: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
+    keys[59_999] = b"there";
+    let args = KeysArgs { keys: List::from(&keys[..]), tenant_id: TENANT };
+    let found = caller.call::<call::BatchExistKey, _>(&args, |reply| {
+        reply.iter().enumerate().filter(|(_, exists)| **exists == Ok(true)).map(|(at, _)| at).collect::<Vec<_>>()
+    });
+    assert_eq!(found, [59_999]);
+    assert!(rig.page("/metrics").contains("yuebing_slow_lane"), "the slow lane is measured");
+}

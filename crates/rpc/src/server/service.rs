@@ -149,6 +149,26 @@ impl DeferredReply {
         self.post(frame, false);
     }
 
+    /// Answers as a service would have answered at once: `call` gets a reply to write to.
+    pub fn answer(mut self, call: impl FnOnce(Reply<'_>) -> Outcome) {
+        let mut frame = vec![0; RESPONSE_HEADER_LEN];
+        let reply = Reply { out: &mut frame, mailbox: &self.mailbox, session: self.session, sequence: self.sequence };
+        match call(reply).0 {
+            Answer::Done => {
+                seal(&mut frame, 0, self.sequence, 0);
+                self.post(frame, false);
+            }
+            // Whoever deferred it holds the duty now.
+            Answer::Deferred => self.open = false,
+            Answer::Refused { error, text } => {
+                frame.clear();
+                write_error(&mut frame, self.sequence, error, text);
+                self.post(frame, true);
+            }
+            Answer::Failed { text } => self.post_failure(&text),
+        }
+    }
+
     /// Error 10 with a text for people.
     pub fn fail(mut self, text: &str) {
         self.post_failure(text);

@@ -340,8 +340,8 @@ impl Catalog {
         false
     }
 
-    /// The slot of a key that has a live replica. What has none is forgotten; an unfinished successor of such an object has
-    /// the key then.
+    /// The slot of a key that has a live replica. What has none is forgotten; an unfinished successor of such an
+    /// object has the key then.
     pub(crate) fn find_live(
         &self,
         state: &mut ShardState,

@@ -133,8 +133,8 @@ pub(crate) struct Entry {
     lease: AtomicU64,
     pub size: u64,
     generation: u64,
-    /// Finished: the checksum. Unfinished: the neighbours among the unfinished puts, which have no checksum yet. Vacant:
-    /// the next vacant slot.
+    /// Finished: the checksum. Unfinished: the neighbours among the unfinished puts, which have no checksum yet.
+    /// Vacant: the next vacant slot.
     word: u64,
     pub creator: ClientId,
     /// What few objects have.
@@ -203,7 +203,8 @@ impl Entry {
         self.extras.as_deref()
     }
 
-    /// The same to write to; made if it is missing. Followed by [`settle_extras`](Self::settle_extras) when something was cleared.
+    /// The same to write to; made if it is missing. Followed by [`settle_extras`](Self::settle_extras) when something
+    /// was cleared.
     pub fn extras_mut(&mut self) -> &mut Extras {
         self.extras.get_or_insert_default()
     }
@@ -215,8 +216,8 @@ impl Entry {
         }
     }
 
-    /// Whether somebody works with the bytes without a lease (a copy reads them, a tier writes them down): such an object
-    /// is neither evicted nor removed nor replaced.
+    /// Whether somebody works with the bytes without a lease (a copy reads them, a tier writes them down): such an
+    /// object is neither evicted nor removed nor replaced.
     pub fn is_referenced(&self) -> bool {
         self.extras().is_some_and(Extras::is_referenced)
     }
@@ -282,8 +283,8 @@ impl Entry {
         self.set(flag::CHECKSUM, checksum.is_some());
     }
 
-    /// Grants a lease to a reader, and with it to the group; works under a shared lock. `false` when eviction is taking the
-    /// group away and this object with it: it is not to be read any more.
+    /// Grants a lease to a reader, and with it to the group; works under a shared lock. `false` when eviction is
+    /// taking the group away and this object with it: it is not to be read any more.
     pub fn read(&self, grant: LeaseGrant) -> bool {
         if let Some(membership) = self.membership()
             && let Some(leaving) = membership.group.renew(self.lease_end(), grant)

@@ -4,9 +4,9 @@
 //! **Problem.** The members of a group live in many shards, and no call holds two. So what they share lies in one small
 //! record that every member points to: renewing all leases is one atomic maximum, whatever the size of the group.
 //!
-//! **Eviction** is decided by one compare-and-swap on [`Group::read_until`]: it succeeds only while no member has a lease.
-//! From that moment readers of the members that go find nothing, and the members are taken out one shard after the
-//! other. A reader that was earlier makes the swap fail, so the group stays whole.
+//! **Eviction** is decided by one compare-and-swap on [`Group::read_until`]: it succeeds only while no member has a
+//! lease. From that moment readers of the members that go find nothing, and the members are taken out one shard after
+//! the other. A reader that was earlier makes the swap fail, so the group stays whole.
 //!
 //! **Invariants**
 //! - `read_until` is not before the end of any member's own lease (except while the group is leaving);
@@ -101,8 +101,8 @@ impl Group {
         self.read_until.load(Ordering::Acquire) > now.0
     }
 
-    /// A member whose lease ended at `had` is read. Answers how the group is leaving, if it is: then only members that stay
-    /// may be read.
+    /// A member whose lease ended at `had` is read. Answers how the group is leaving, if it is: then only members that
+    /// stay may be read.
     pub fn renew(&self, had: MonotonicTime, grant: LeaseGrant) -> Option<Leaving> {
         if self.read_until.load(Ordering::Relaxed) < grant.until.0 {
             self.read_until.fetch_max(grant.until.0, Ordering::AcqRel);
@@ -137,8 +137,8 @@ impl Group {
         self.read_until.fetch_max(self.lease.load(Ordering::SeqCst), Ordering::SeqCst);
     }
 
-    /// A member that stays is read while the group is leaving: whoever is later, this call or the end of the leaving, sees
-    /// the other.
+    /// A member that stays is read while the group is leaving: whoever is later, this call or the end of the leaving,
+    /// sees the other.
     pub fn renew_while_leaving(&self, grant: LeaseGrant) {
         self.lease.fetch_max(grant.until.0, Ordering::SeqCst);
         if !LEAVING.contains(&self.read_until.load(Ordering::SeqCst)) {

@@ -156,9 +156,10 @@ pub(crate) const GROUP: usize = 16;
 /// Locked shards with the hashes that are looked for in them.
 type States<'a> = SmallVec<[(u32, RwLockReadGuard<'a, ShardState>); GROUP]>;
 
-/// Brings the memory that the searches of a group will meet into the cache. A search waits for main memory three times, each
-/// time for an address that the last answer told; those of different keys do not depend on each other, and going step
-/// by step over all of them lets the processor wait for all at once. Answers where each search will most likely end.
+/// Brings the memory that the searches of a group will meet into the cache. A search waits for main memory three
+/// times, each time for an address that the last answer told; those of different keys do not depend on each other, and
+/// going step by step over all of them lets the processor wait for all at once. Answers where each search will most
+/// likely end.
 fn warm(states: &[(u32, RwLockReadGuard<'_, ShardState>)]) -> Likely {
     std::hint::black_box(states.iter().fold(0, |all, (word, state)| all ^ state.touch_home(*word)));
     let likely: Likely = states.iter().map(|(word, state)| state.likely(*word)).collect();
@@ -227,8 +228,8 @@ fn readable<'s>(
     Err(if comes { ErrorCode::REPLICA_IS_NOT_READY } else { ErrorCode::OBJECT_NOT_FOUND })
 }
 
-/// Whether replicas that cannot be read now may be readable later: they are being written, or their nodes are silent and
-/// may come back.
+/// Whether replicas that cannot be read now may be readable later: they are being written, or their nodes are silent
+/// and may come back.
 fn may_come(entry: &Entry, table: &SegmentTable) -> bool {
     let counts = |replica: &&Replica| replica.is_complete() || !entry.is_finished();
     entry.replicas.as_slice().iter().filter(counts).any(|replica| table.live(replica.segment).is_some())

@@ -1,11 +1,11 @@
 //! Writers whose unfinished write of a key is gone without their doing, and who may not know it yet.
 //!
-//! **Problem.** An end names key and client, not the write. If a client could begin a key again while an earlier write of
-//! its own is still on its way, the end of the first would publish the bytes of the second before they have arrived.
+//! **Problem.** An end names key and client, not the write. If a client could begin a key again while an earlier write
+//! of its own is still on its way, the end of the first would publish the bytes of the second before they have arrived.
 //!
-//! **Rule.** A client has at most one write of a key that it has neither ended nor revoked, given up ones included, so that
-//! (key, client) names the write. A record here keeps the client from beginning the key again until it has answered
-//! for the old write, or until the release timeout, after which a writer does nothing any more.
+//! **Rule.** A client has at most one write of a key that it has neither ended nor revoked, given up ones included, so
+//! that (key, client) names the write. A record here keeps the client from beginning the key again until it has
+//! answered for the old write, or until the release timeout, after which a writer does nothing any more.
 
 use yb_types::{ClientId, ErrorCode, MonotonicTime};
 

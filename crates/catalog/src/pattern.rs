@@ -1,11 +1,12 @@
 //! Patterns over keys, and the walk over all keys that they need.
 //!
-//! **Problem.** The peer's patterns are ECMAScript's, looked for anywhere in a key. Some of them need backtracking, which has
-//! no bound; all of them need every key of the table.
+//! **Problem.** The peer's patterns are ECMAScript's, looked for anywhere in a key. Some of them need backtracking,
+//! which has no bound; all of them need every key of the table.
 //!
-//! **Shape.** A pattern that can be searched in linear time is; look-around and back-references go to a backtracking engine
-//! with a limit on its steps. The walk goes in steps: some keys are copied under a shard's lock, matched without any
-//! lock, and what matches is then looked up or removed by its key like in any other call. Nobody waits for a match.
+//! **Shape.** A pattern that can be searched in linear time is; look-around and back-references go to a backtracking
+//! engine with a limit on its steps. The walk goes in steps: some keys are copied under a shard's lock, matched
+//! without any lock, and what matches is then looked up or removed by its key like in any other call. Nobody waits for
+//! a match.
 
 use fancy_regex::{Regex as Backtracking, RegexBuilder as BacktrackingBuilder};
 use regex::bytes::{Regex, RegexBuilder};
@@ -76,8 +77,8 @@ struct Translated {
     looks_around: bool,
 }
 
-/// Writes an ECMAScript pattern so that both engines read it as ECMAScript does: bytes above ASCII and control escapes as
-/// numbers, classes of ASCII only, and what would be an operator in a bracket as itself.
+/// Writes an ECMAScript pattern so that both engines read it as ECMAScript does: bytes above ASCII and control escapes
+/// as numbers, classes of ASCII only, and what would be an operator in a bracket as itself.
 fn translate(pattern: &[u8]) -> Translated {
     let mut out = String::with_capacity(pattern.len());
     let mut looks_around = false;
@@ -100,7 +101,7 @@ fn translate(pattern: &[u8]) -> Translated {
             }
             b'[' if rest.peek() == Some(&b':') => {
                 out.push('[');
-                while let Some(byte) = rest.next() {
+                for byte in rest.by_ref() {
                     push_byte(byte, &mut out);
                     if byte == b']' {
                         break;

@@ -1,7 +1,7 @@
 //! Publishing: `PutEnd` and `UpsertEnd` make an object readable whose bytes have arrived; a revoke gives the write up.
 //!
-//! An upsert is switched to here: the new object takes the place of the old one under the lock of their shard, so a reader
-//! gets the one or the other as a whole. The space of the old one is withheld until its leases have ended.
+//! An upsert is switched to here: the new object takes the place of the old one under the lock of their shard, so a
+//! reader gets the one or the other as a whole. The space of the old one is withheld until its leases have ended.
 
 use smallvec::SmallVec;
 use yb_types::{ErrorCode, MonotonicTime, ReplicaType};
@@ -83,9 +83,9 @@ impl Catalog {
         self.overtake_disk(state, slot, hash, now);
     }
 
-    /// Gives up puts. Their space stays out of use until the release timeout, or until its node confirms that the writer
-    /// is done, see [`Effects::quiesce`]. `sink` gets one result a key, in order: OBJECT_NOT_FOUND, ILLEGAL_CLIENT for
-    /// anyone but the creator, INVALID_WRITE when the put has ended.
+    /// Gives up puts. Their space stays out of use until the release timeout, or until its node confirms that the
+    /// writer is done, see [`Effects::quiesce`]. `sink` gets one result a key, in order: OBJECT_NOT_FOUND,
+    /// ILLEGAL_CLIENT for anyone but the creator, INVALID_WRITE when the put has ended.
     pub fn put_revoke<K: AsRef<[u8]>>(
         &self,
         caller: &Caller,
@@ -100,8 +100,8 @@ impl Catalog {
         }
     }
 
-    /// As [`Catalog::put_revoke`], from a writer that knows that nothing of the puts is in flight any more: their space is
-    /// free at once.
+    /// As [`Catalog::put_revoke`], from a writer that knows that nothing of the puts is in flight any more: their
+    /// space is free at once.
     pub fn put_revoke_quiet<K: AsRef<[u8]>>(
         &self,
         caller: &Caller,

@@ -1,7 +1,7 @@
 //! Eviction: freeing bytes, the least worth first, without ever looking at all objects.
 //!
-//! The policy of a tenant names a candidate; it is judged, and taken, under the lock of its shard. What a lease, a pin or a
-//! reference protects is passed over and counted against a budget, so a round that cannot free anything ends soon.
+//! The policy of a tenant names a candidate; it is judged, and taken, under the lock of its shard. What a lease, a pin
+//! or a reference protects is passed over and counted against a budget, so a round that cannot free anything ends soon.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! One shard: a table from key to slot, the entries, and the list of unfinished ones.
 //!
 //! Invariants (see [`ShardState::assert_consistent`]):
-//! - an entry is in the list of unfinished puts until it is finished; then an eviction policy is told of it, unless it has
-//!   a hard pin;
+//! - an entry is in the list of unfinished puts until it is finished; then an eviction policy is told of it, unless it
+//!   has a hard pin;
 //! - the list of unfinished puts is in order of their start;
 //! - an entry has the flag of a soft pin exactly when its extras have one; those of finished entries stand in the order
 //!   of their deadlines;

@@ -1,12 +1,12 @@
 //! Upsert: a write of a key whatever stands under it.
 //!
-//! **Problem.** Writing over the bytes of an object that somebody reads under a lease gives the reader a mixture. Giving the
-//! old object up first loses it when the writer dies or when there is no space.
+//! **Problem.** Writing over the bytes of an object that somebody reads under a lease gives the reader a mixture.
+//! Giving the old object up first loses it when the writer dies or when there is no space.
 //!
-//! **Shape.** The new bytes go to new space. The unfinished write is the *successor* of the readable object: a second entry
-//! that the table does not know, so that nothing else sees it. Its end puts it in the place of the old one; a revoke, a
-//! dead writer or a refusal leave the old one as it is. If the old one goes meanwhile, the successor is an unfinished write
-//! like any other.
+//! **Shape.** The new bytes go to new space. The unfinished write is the *successor* of the readable object: a second
+//! entry that the table does not know, so that nothing else sees it. Its end puts it in the place of the old one; a
+//! revoke, a dead writer or a refusal leave the old one as it is. If the old one goes meanwhile, the successor is an
+//! unfinished write like any other.
 
 use yb_types::MonotonicTime;
 
@@ -36,8 +36,8 @@ impl Standing {
 }
 
 impl Catalog {
-    /// Reserves space for objects that replace what stands under their keys, or are new. `sink` gets one answer a key, in
-    /// order. Until its end the write is visible to nobody; the old object is read as before.
+    /// Reserves space for objects that replace what stands under their keys, or are new. `sink` gets one answer a key,
+    /// in order. Until its end the write is visible to nobody; the old object is read as before.
     ///
     /// Another client's unfinished write of the key gives way at once; its space stays out of use, see
     /// [`Effects::quiesce`]. A refusal changes nothing.
@@ -90,9 +90,9 @@ pub(crate) fn standing(
 }
 
 impl Facts {
-    /// Adds what a write keeps of the object that it replaces: the group, a hard pin, a soft pin that it says nothing of;
-    /// with the same size also the data type and the number of replicas, as with the peer, which writes over the old
-    /// bytes then.
+    /// Adds what a write keeps of the object that it replaces: the group, a hard pin, a soft pin that it says nothing
+    /// of; with the same size also the data type and the number of replicas, as with the peer, which writes over the
+    /// old bytes then.
     pub(crate) fn take_over(&mut self, old: &Entry, pin: PinChange, size: u64, now: MonotonicTime) {
         self.group = old.membership().map(|membership| membership.group.id().into());
         if !old.is_finished() {

@@ -129,6 +129,9 @@ impl Catalog {
             return Err(ErrorCode::INVALID_PARAMS);
         }
         self.check_task_target(target)?;
+        if sources.is_empty() {
+            return Err(ErrorCode::REPLICA_IS_NOT_READY);
+        }
         sources.into_iter().find(|found| found.segment == source).ok_or(ErrorCode::INVALID_PARAMS)
     }
 

@@ -368,6 +368,8 @@ fn sources_of_tasks_are_readable_replicas() {
     assert_eq!(move_source("a", "b"), Ok(client(100)));
     assert_eq!(move_source("a", "a"), Err(ErrorCode::INVALID_PARAMS));
     assert_eq!(move_source("b", "c"), Err(ErrorCode::INVALID_PARAMS));
+    let unfinished = pool.catalog.move_source(T, b"unfinished", "a", "b");
+    assert_eq!(unfinished, Err(ErrorCode::REPLICA_IS_NOT_READY));
 }
 
 #[test]

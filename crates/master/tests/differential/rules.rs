@@ -134,7 +134,9 @@ pub const RULES: &[Rule] = &[
         applies: |pair| {
             matches!(pair.op, Op::CreateTask { .. })
                 && pair.ours.is_code(Code::REPLICA_IS_NOT_READY)
-                && (pair.theirs.succeeded() || pair.theirs.is_code(Code::UNAVAILABLE_IN_CURRENT_STATUS))
+                && (pair.theirs.succeeded()
+                    || pair.theirs.is_code(Code::UNAVAILABLE_IN_CURRENT_STATUS)
+                    || pair.theirs.is_code(Code::INVALID_PARAMS))
         },
     },
     Rule {

@@ -188,6 +188,11 @@ impl Groups {
         Groups { tables: (0..TABLES).map(|_| Mutex::default()).collect(), hasher: FixedState::with_seed(seed) }
     }
 
+    /// The group of a name, if there is one.
+    pub fn find(&self, tenant: Tenant, id: &str) -> Option<Arc<Group>> {
+        self.table(id).lock().get(&tenant)?.get(id).cloned()
+    }
+
     /// The group of a name, for one more entry that points to it.
     pub fn enter(&self, tenant: Tenant, id: &str) -> Membership {
         let mut table = self.table(id).lock();

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::catalog::Catalog;
+use crate::entry::Entry;
 use crate::key::{SHARDS, Tenant};
 use crate::segment::MountedSegment;
 use crate::segments::SegmentTable;
@@ -56,6 +57,22 @@ impl Catalog {
             }
         }
         None
+    }
+
+    /// Hands out the readable objects of a group that are in memory, in no order. Its price is that of the group.
+    pub fn group_members(&self, tenant: Tenant, id: &str, mut sink: impl FnMut(ObjectView<'_>)) {
+        let Some(group) = self.groups.find(tenant, id) else { return };
+        for member in group.members() {
+            let (shard, slot) = ((member >> 32) as usize, member as u32);
+            let state = self.shards[shard].state.read();
+            let table = self.segments.load();
+            // The slot may have another owner by now.
+            let is_member = |entry: &&Entry| entry.membership().is_some_and(|own| Arc::ptr_eq(&own.group, &group));
+            let entry = state.slab.get(slot).filter(is_member);
+            if let Some(view) = entry.and_then(|entry| ObjectView::readable(entry, &table)) {
+                sink(view);
+            }
+        }
     }
 
     /// The mounted segments, and those that are being forgotten with status `UNMOUNTING`.

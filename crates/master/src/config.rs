@@ -57,6 +57,8 @@ pub struct MasterConfig {
     pub report: bool,
     /// State machine.
     pub catalog: CatalogSettings,
+    /// An import of weights without new objects is given up after this many milliseconds.
+    pub weight_idle_ms: u64,
     /// The file with the quotas of tenants; `None` keeps them nowhere.
     pub tenant_quotas: Option<PathBuf>,
     /// Copy and move tasks, hot objects.
@@ -97,6 +99,7 @@ impl MasterConfig {
             metadata_cleanup: None,
             report: false,
             catalog: CatalogSettings { hash_seed: Rng::from_entropy().next_u64(), ..CatalogSettings::default() },
+            weight_idle_ms: 300_000,
             tenant_quotas: None,
             jobs: JobSettings::default(),
             enable_disk_eviction: true,
@@ -146,6 +149,7 @@ impl MasterConfig {
             metadata_cleanup: metadata_cleanup(values)?,
             report: values.flag("enable_metric_reporting"),
             catalog: catalog(values)?,
+            weight_idle_ms: values.number("weight_import_idle_timeout_ms"),
             tenant_quotas: tenant_quotas(values)?,
             jobs: jobs(values),
             enable_disk_eviction: values.flag("enable_disk_eviction"),

@@ -52,6 +52,7 @@ pub(crate) fn run(shared: &SharedRef) {
             invite_to_give_back();
             shared.catalog.expire_clients(now, &mut effects);
             shared.look_at_quotas();
+            shared.look_at_imports();
         }
         let more = shared.catalog.upkeep(UPKEEP_BUDGET, now, &mut effects);
         shared.catalog.trim_tenants(TRIM_BUDGET, now);

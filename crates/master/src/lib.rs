@@ -35,6 +35,7 @@ mod shared;
 mod tenants;
 mod waiting;
 mod waker;
+mod weights;
 
 pub use command::{CommandStyle, run};
 pub use config::{CompatListener, MasterConfig};

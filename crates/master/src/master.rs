@@ -244,6 +244,8 @@ fn shared(config: &MasterConfig, versions: &[WireVersion]) -> Result<Shared, Mas
         connection_limit: OnceLock::new(),
         cleaned: OnceLock::new(),
         policies,
+        weights: parking_lot::Mutex::default(),
+        weight_idle_ms: config.weight_idle_ms,
         message_limits: config.message_limits,
         storage: Mutex::new(storage),
         report: AtomicBool::new(config.report),

@@ -24,6 +24,7 @@ use crate::nodes::Nodes;
 use crate::tenants::PolicyStore;
 use crate::waiting::WaitingRoom;
 use crate::waker::Waker;
+use crate::weights::Book;
 
 /// A function that reads the RPC server's counters; set when the server stands.
 pub(crate) type ServerCounters = Box<dyn Fn() -> CounterSnapshot + Send + Sync>;
@@ -46,6 +47,10 @@ pub(crate) struct Shared {
     pub(crate) connection_limit: std::sync::OnceLock<ConnectionLimit>,
     /// Where clients that stopped pinging leave no records, and under which keys.
     pub(crate) cleaned: std::sync::OnceLock<(MetadataLedger, Keys)>,
+    /// Managed weight revisions.
+    pub(crate) weights: parking_lot::Mutex<Book>,
+    /// An import without new objects is given up after this many milliseconds.
+    pub(crate) weight_idle_ms: u64,
     /// Where quotas of tenants are kept.
     pub(crate) policies: Option<PolicyStore>,
     pub(crate) message_limits: Limits,
@@ -135,6 +140,23 @@ impl Shared {
     /// Milliseconds of the lease that lookups announce.
     pub(crate) fn lease_ms(&self) -> u64 {
         self.lease_ttl_ms.load(Ordering::Relaxed)
+    }
+
+    /// Gives imports of weights up that nothing arrives for; on another thread, as their objects are removed.
+    pub(crate) fn look_at_imports(self: &Arc<Self>) {
+        let imports = self.weights.lock().imports();
+        for identity in imports {
+            let mut arrived = 0;
+            if let Ok(tenant) = self.catalog.tenants().reader(&identity.tenant) {
+                self.catalog.group_members(tenant, &identity.group(), |_| arrived += 1);
+            }
+            let now_ms = yb_env::epoch_millis();
+            if self.weights.lock().look(&identity, arrived, self.weight_idle_ms, now_ms).is_some() {
+                tracing::info!("an import of weights is given up: nothing arrived for too long");
+                let shared = Arc::clone(self);
+                self.slow.submit(move || crate::handlers::discard(&shared, &identity));
+            }
+        }
     }
 
     /// Reads the quotas again if their file has changed; on another thread, as a file may be slow.

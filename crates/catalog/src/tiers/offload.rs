@@ -7,7 +7,9 @@ use yb_types::{ClientId, ErrorCode, MonotonicTime, ReplicaId, ReplicaType};
 
 use super::disk::{Deadline, Disk, Task};
 use super::shelf::{DiskCopy, Offload, Record, Write};
-use crate::catalog::{Caller, Catalog};
+use crate::catalog::{Caller, Catalog, Leave};
+use crate::departed::Absence;
+use crate::effects::Effects;
 use crate::entry::Entry;
 use crate::key::{KeyHash, Tenant};
 use crate::remove::Force;
@@ -302,6 +304,25 @@ impl Catalog {
                 disk.boxes.lock().remove_all = true;
             }
         }
+    }
+
+    /// Gives the memory of an object up that lies on a disk too, whatever pins it has. Answers whether it is in no memory
+    /// now.
+    pub fn cool(&self, caller: &Caller, key: &[u8]) -> bool {
+        let (hash, now) = (self.hash(caller.tenant, key), caller.now);
+        let mut state = self.shards[hash.shard].state.write();
+        let on_disk = state.shelf.get(caller.tenant, hash.word, key).filter(|record| record.is_readable());
+        let Some(generation) = on_disk.map(|record| record.generation) else { return false };
+        let Some(slot) = self.find_live(&mut state, caller.tenant, hash, key, now) else { return true };
+        let entry = &state.slab[slot];
+        let is_same = entry.is_finished() && entry.generation().0.get() == generation;
+        let is_busy = entry.is_referenced() || entry.is_being_offloaded() || entry.successor().is_some();
+        if !is_same || is_busy || entry.kept_until() > now {
+            return false;
+        }
+        self.departs(&state, slot, Absence::Evicted);
+        self.erase(&mut state, slot, Leave::Readable, now, &mut Effects::default());
+        true
     }
 
     /// The owner of a disk deleted its copy. `id`: only if it is this one. Answers whether one was there.

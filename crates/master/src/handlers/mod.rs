@@ -10,9 +10,11 @@ mod session;
 mod task;
 mod tier;
 mod unbuilt;
+mod weight;
 
 pub(crate) use lookup::{descriptors, replica_ref};
 pub(crate) use put::count_refusal;
+pub(crate) use weight::discard;
 
 use yb_rpc::{Outcome, Reply};
 use yb_wire::Rpc;

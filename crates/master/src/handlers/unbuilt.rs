@@ -5,7 +5,6 @@
 
 use yb_rpc::{Outcome, Reply};
 use yb_types::ErrorCode;
-use yb_wire::messages::WeightManagementError;
 use yb_wire::{Call, Rpc, call};
 
 use crate::metrics::Tally;
@@ -19,28 +18,10 @@ where
     context.typed::<C>(reply, |_, _| Err(code))
 }
 
-fn refuse_weight<'r, C, T>(context: &mut Context<'_, 'r>, reply: Reply<'_>) -> Outcome
-where
-    C: Call<Reply<'r> = Result<T, WeightManagementError>>,
-    Result<T, WeightManagementError>: Tally,
-{
-    // The error type of these functions has no "not supported".
-    context.typed::<C>(reply, |_, _| Err(WeightManagementError::NOT_READY))
-}
-
 macro_rules! refuse_each {
     ($context:ident, $reply:ident, $code:expr; $($rpc:ident),*) => {
         match $context.rpc {
             $(Rpc::$rpc => return refuse::<call::$rpc, _>($context, $reply, $code),)*
-            _ => {}
-        }
-    };
-}
-
-macro_rules! refuse_weights {
-    ($context:ident, $reply:ident; $($rpc:ident),*) => {
-        match $context.rpc {
-            $(Rpc::$rpc => return refuse_weight::<call::$rpc, _>($context, $reply),)*
             _ => {}
         }
     };
@@ -54,9 +35,5 @@ pub(crate) fn dispatch(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outco
     refuse_each!(context, reply, ErrorCode::UNAVAILABLE_IN_CURRENT_MODE; MountNofSegment, ReMountNofSegment, UnmountNofSegment);
     refuse_each!(context, reply, ErrorCode::NOT_SUPPORTED;
         GetNofSegmentsByName);
-    refuse_weights!(context, reply;
-        BeginWeightImport, CommitWeightImport, AbortWeightImport, GetWeightRevision, ListWeightRevisions,
-        AcquireWeightRevisionLease, RenewWeightRevisionLease, ReleaseWeightRevisionLease, StartWeightResidencyOperation,
-        QueryWeightOperation, DeleteWeightRevision);
-    reply.unknown_function()
+    super::weight::dispatch(context, reply)
 }

@@ -96,8 +96,7 @@ pub(super) const OBJECTS: &[Setting] = &[
         "300000",
         "Drop a managed weight import without writes.",
     )
-    .unit(Unit::Millis)
-    .not_built("managed weights"),
+    .unit(Unit::Millis),
     Setting::peer14(
         "weight_management_oplog_capability_confirmed",
         Kind::Bool,

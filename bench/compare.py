@@ -1,10 +1,11 @@
 """The figures of this project, side by side with Mooncake's wheel in one run; prints a table and the machine.
 
-    python3 bench/compare.py [--only rpc,memory,python,tcp,engine,space] [--rounds 3] [--seconds 2] [--json FILE] [--gate]
+    python3 bench/compare.py [--only rpc,memory,python,tcp,engine,space,master] [--rounds 3] [--seconds 2] [--json FILE] [--gate]
 
 Both masters get the same frames from the same load generator (`yuebing bench rpc`), pinned to one core with one worker,
 in turns; a figure is the median of its rounds. The Python figures come from `bench/python_store.py`, run by each
-package's own interpreter against a pool of its own kind. The figures of the Transfer Engine are in `bench/engine.py`. The wheel is `YB_PEER_VENVS/v0.3.13.post1`, or is installed
+package's own interpreter against a pool of its own kind. The figures of the Transfer Engine are in `bench/engine.py`, those of
+the master in `bench/master.py`. The wheel is `YB_PEER_VENVS/v0.3.13.post1`, or is installed
 below `target/peer`; our package is `YB_OURS_PYTHON`, else the wheel in `dist/` is installed below `target/peer/ours`.
 """
 
@@ -26,6 +27,7 @@ REPO = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPO / "tests" / "peer"))
 
 from engine import Programs, engine_rows  # noqa: E402
+from master import Tools, master_rows  # noqa: E402
 from processes import Process, free_port, http_get, listens, wait_until  # noqa: E402
 from space import space_rows  # noqa: E402
 from venvs import WORK, Installation, PeerMissing, peer  # noqa: E402
@@ -36,7 +38,7 @@ CORES = sorted(os.sched_getaffinity(0))
 SERVER_CORE, LOAD_CORE = CORES[-1], CORES[0]
 MIB = 1 << 20
 #: Sections of the run, in order.
-SECTIONS = ("rpc", "memory", "python", "tcp", "engine", "space")
+SECTIONS = ("rpc", "memory", "python", "tcp", "engine", "space", "master")
 #: name, arguments of `yuebing bench rpc`, highest share of the wheel's CPU per operation.
 RPC_FIGURES = [
     ("CPU per GetReplicaList, 64 x 1", ["--operation", "get", "--connections", "64", "--outstanding", "1"], 1 / 2),
@@ -135,23 +137,25 @@ def pinned(command: list[str]) -> list[str]:
     return [taskset, "-c", str(SERVER_CORE), *command] if taskset and SERVER_CORE != LOAD_CORE else command
 
 
-def master(kind: str, wheel: Wheel | None, *, pin: bool) -> tuple[Process, int]:
+def master(kind: str, wheel: Wheel | None, *, pin: bool, workers: int = 1) -> tuple[Process, int]:
     """A running master of that kind and its port."""
     port, admin = free_port(), free_port()
     command, env = ([str(binary()), "master"], dict(os.environ)) if kind == OURS else (
         [str(wheel.program("mooncake_master"))], wheel.env)
-    command += [f"--rpc_port={port}", "--rpc_address=127.0.0.1", f"--metrics_port={admin}", "--rpc_thread_num=1"]
+    command += [f"--rpc_port={port}", "--rpc_address=127.0.0.1", f"--metrics_port={admin}", f"--rpc_thread_num={workers}"]
     process = Process(f"bench-master-{kind}", pinned(command) if pin else command, env)
     for wanted in (port, admin):
         wait_until(f"the {kind} master on port {wanted}", lambda p=wanted: process.must_run() or listens(p))
     return process, port
 
 
-def rpc_run(kind: str, wheel: Wheel | None, arguments: list[str], seconds: float) -> dict:
+def rpc_run(
+    kind: str, wheel: Wheel | None, arguments: list[str], seconds: float, *, workers: int = 1, pin: bool = True
+) -> dict:
     """One measurement of one fresh master."""
-    process, port = master(kind, wheel, pin=True)
+    process, port = master(kind, wheel, pin=pin, workers=workers)
     with ended(process):
-        core = ["--core", str(LOAD_CORE)] if SERVER_CORE != LOAD_CORE else []
+        core = ["--core", str(LOAD_CORE)] if pin and SERVER_CORE != LOAD_CORE else []
         return yuebing(
             "bench", "rpc", "--master", f"127.0.0.1:{port}", "--server-pid", str(process.child.pid),
             "--seconds", str(seconds), *core, *arguments,
@@ -319,6 +323,9 @@ def run(options: argparse.Namespace) -> list[Row]:
         rows += engine_rows(programs, rerouting(), options.rounds, options.seconds, Row, progress)
     if "space" in only:
         rows += space_rows(Row, progress)
+    if "master" in only:
+        measure = lambda kind, *args, **how: rpc_run(kind, wheel, *args, **how)  # noqa: E731
+        rows += master_rows(Tools(measure, kinds(wheel), yuebing, binary(), Row, progress), options.rounds, options.seconds)
     if not {"python", "tcp"} & set(only):
         return rows
     pythons = {OURS: our_python(), WHEEL: wheel.python if wheel else None}

@@ -98,12 +98,32 @@ enum Shape {
     Put(Template, Template),
 }
 
-/// All frames of a run.
-pub(super) struct Plan {
+/// The frames of one operation.
+struct Part {
     shape: Shape,
     operation: Operation,
-    table: &'static WireTable,
+    /// Keys of a request.
     batch: u64,
+}
+
+/// What a mixed load is made of, each as often as the others.
+const MIXED: [Operation; 8] = [
+    Operation::Exist,
+    Operation::Get,
+    Operation::Get,
+    Operation::Put,
+    Operation::BatchExist,
+    Operation::BatchGet,
+    Operation::BatchPut,
+    Operation::Ready,
+];
+
+/// All frames of a run.
+pub(super) struct Plan {
+    parts: Vec<Part>,
+    table: &'static WireTable,
+    /// Fresh keys that each cycle may use.
+    stride: u64,
     first_fresh: u64,
 }
 
@@ -115,29 +135,23 @@ impl Plan {
         keys: &KeySpace,
         rng: &mut Rng,
     ) -> Result<Self, WireError> {
-        let stored = bench.keys as u64;
-        let mut lookups = |count: usize, per_frame: usize| -> Result<Shape, WireError> {
-            let frames = (0..count).map(|_| {
-                let picked: Vec<Vec<u8>> = (0..per_frame).map(|_| keys.key(rng.below(stored))).collect();
-                lookup_frame(bench.operation, table, &picked)
-            });
-            Ok(Shape::Lookup(frames.collect::<Result<_, _>>()?))
-        };
-        let shape = match bench.operation {
-            Operation::Exist | Operation::Get => lookups(LOOKUP_FRAMES, 1)?,
-            Operation::BatchExist | Operation::BatchGet => lookups(LOOKUP_BATCH_FRAMES, bench.batch)?,
-            Operation::Ready => lookups(1, 0)?,
-            Operation::Put => put_frames(table, client, &keys.key(0), keys, bench.value_bytes)?,
-            Operation::BatchPut => batch_put_frames(table, client, keys, bench)?,
-        };
-        let batch = bench.operations_per_cycle();
-        Ok(Plan { shape, operation: bench.operation, table, batch, first_fresh: stored })
+        let single = [bench.operation];
+        let operations: &[Operation] = if bench.operation == Operation::Mixed { &MIXED } else { &single };
+        let parts = operations.iter().map(|operation| Part::new(*operation, bench, table, client, keys, rng));
+        let parts = parts.collect::<Result<Vec<Part>, WireError>>()?;
+        let stride = parts.iter().map(|part| part.batch).max().unwrap_or(1);
+        Ok(Plan { parts, table, stride, first_fresh: bench.keys as u64 })
+    }
+
+    /// The operation of a cycle; in no order that a server could learn.
+    fn part(&self, cycle: u64) -> &Part {
+        &self.parts[(cycle.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize % self.parts.len()]
     }
 
     /// Appends the request of the `cycle`th operation of the run.
     pub(super) fn append(&self, half: Half, sequence: u32, cycle: u64, out: &mut Vec<u8>) {
-        let fresh = self.first_fresh + cycle * self.batch;
-        match (&self.shape, half) {
+        let fresh = self.first_fresh + cycle * self.stride;
+        match (&self.part(cycle).shape, half) {
             (Shape::Lookup(frames), _) => {
                 // Steps through the frames in an order that prefetching cannot guess, each as often as the others.
                 let pick = (cycle.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33) as usize % frames.len().max(1);
@@ -151,27 +165,57 @@ impl Plan {
     }
 
     /// True when a reply to `half` asks for another request of the same operation.
-    pub(super) fn continues(&self, half: Half) -> bool {
-        half == Half::First && matches!(self.shape, Shape::Put(..))
+    pub(super) fn continues(&self, half: Half, cycle: u64) -> bool {
+        half == Half::First && matches!(self.part(cycle).shape, Shape::Put(..))
     }
 
     /// Decodes a reply's body and looks for errors in it.
-    pub(super) fn verify(&self, half: Half, body: &[u8]) -> Result<(), String> {
-        match (self.operation, half) {
+    pub(super) fn verify(&self, half: Half, cycle: u64, body: &[u8]) -> Result<(), String> {
+        let part = self.part(cycle);
+        match (part.operation, half) {
             (Operation::Exist, _) => one(self.decode::<call::ExistKey>(body)?.map(drop)),
             (Operation::Get, _) => one(self.decode::<call::GetReplicaList>(body)?.map(drop)),
-            (Operation::BatchExist, _) => self.all(self.decode::<call::BatchExistKey>(body)?),
-            (Operation::BatchGet, _) => self.all(self.decode::<call::BatchGetReplicaList>(body)?),
+            (Operation::BatchExist, _) => part.all(self.decode::<call::BatchExistKey>(body)?),
+            (Operation::BatchGet, _) => part.all(self.decode::<call::BatchGetReplicaList>(body)?),
             (Operation::Put, Half::First) => one(self.decode::<call::PutStart>(body)?.map(drop)),
             (Operation::Put, Half::Second) => one(self.decode::<call::PutEnd>(body)?),
-            (Operation::BatchPut, Half::First) => self.all(self.decode::<call::BatchPutStart>(body)?),
-            (Operation::BatchPut, Half::Second) => self.all(self.decode::<call::BatchPutEnd>(body)?),
-            (Operation::Ready, _) => one(self.decode::<call::ServiceReady>(body)?.map(drop)),
+            (Operation::BatchPut, Half::First) => part.all(self.decode::<call::BatchPutStart>(body)?),
+            (Operation::BatchPut, Half::Second) => part.all(self.decode::<call::BatchPutEnd>(body)?),
+            (Operation::Ready | Operation::Mixed, _) => one(self.decode::<call::ServiceReady>(body)?.map(drop)),
         }
     }
 
     fn decode<'a, C: Call>(&self, body: &'a [u8]) -> Result<C::Reply<'a>, String> {
         decode_reply::<C>(self.table, body, Limits::default()).map_err(|error| error.to_string())
+    }
+}
+
+impl Part {
+    fn new(
+        operation: Operation,
+        bench: &RpcBench,
+        table: &'static WireTable,
+        client: ClientId,
+        keys: &KeySpace,
+        rng: &mut Rng,
+    ) -> Result<Part, WireError> {
+        let stored = bench.keys as u64;
+        let mut lookups = |count: usize, per_frame: usize| -> Result<Shape, WireError> {
+            let frames = (0..count).map(|_| {
+                let picked: Vec<Vec<u8>> = (0..per_frame).map(|_| keys.key(rng.below(stored))).collect();
+                lookup_frame(operation, table, &picked)
+            });
+            Ok(Shape::Lookup(frames.collect::<Result<_, _>>()?))
+        };
+        let shape = match operation {
+            Operation::Exist | Operation::Get => lookups(LOOKUP_FRAMES, 1)?,
+            Operation::BatchExist | Operation::BatchGet => lookups(LOOKUP_BATCH_FRAMES, bench.batch)?,
+            Operation::Ready | Operation::Mixed => lookups(1, 0)?,
+            Operation::Put => put_frames(table, client, &keys.key(0), keys, bench.value_bytes)?,
+            Operation::BatchPut => batch_put_frames(table, client, keys, bench)?,
+        };
+        let batch = if operation.is_batch() { bench.batch as u64 } else { 1 };
+        Ok(Part { shape, operation, batch })
     }
 
     fn all<T>(&self, results: Vec<Result<T, yb_types::ErrorCode>>) -> Result<(), String> {

@@ -203,10 +203,10 @@ impl<'a> Generator<'a> {
             return Err(BenchError::BadReply(format!("transport error {error}")));
         }
         if self.replies.is_multiple_of(VERIFY_EVERY) {
-            self.plan.verify(flight.half, body).map_err(BenchError::BadReply)?;
+            self.plan.verify(flight.half, flight.cycle, body).map_err(BenchError::BadReply)?;
         }
         self.replies += 1;
-        if self.plan.continues(flight.half) {
+        if self.plan.continues(flight.half, flight.cycle) {
             self.send(index, Flight { half: Half::Second, ..flight });
             return Ok(());
         }

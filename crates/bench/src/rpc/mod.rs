@@ -40,11 +40,13 @@ pub enum Operation {
     BatchPut,
     /// ServiceReady: the cost of the RPC layer alone.
     Ready,
+    /// All of the above in turns; one operation a request, or a pair of a put.
+    Mixed,
 }
 
 impl Operation {
     /// All of them.
-    pub const ALL: [Operation; 7] = [
+    pub const ALL: [Operation; 8] = [
         Operation::Exist,
         Operation::Get,
         Operation::BatchExist,
@@ -52,6 +54,7 @@ impl Operation {
         Operation::Put,
         Operation::BatchPut,
         Operation::Ready,
+        Operation::Mixed,
     ];
 
     /// The name on the command line.
@@ -64,6 +67,7 @@ impl Operation {
             Operation::Put => "put",
             Operation::BatchPut => "batch-put",
             Operation::Ready => "ready",
+            Operation::Mixed => "mixed",
         }
     }
 

@@ -5,6 +5,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 repo=$PWD
 export CARGO_TARGET_DIR="$repo/target/shuttle"
+# The explorer takes many steps.
+export CARGO_PROFILE_DEV_OPT_LEVEL=1
 test=(cargo test --locked -q -p yb-catalog --features shuttle --test interleavings)
 
 "${test[@]}"

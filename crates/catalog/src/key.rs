@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, Hasher};
 use foldhash::fast::FixedState;
 
 /// Number of shards of the catalog.
-pub const SHARDS: usize = if cfg!(feature = "shuttle") { 64 } else { 1024 };
+pub const SHARDS: usize = if cfg!(feature = "shuttle") { 16 } else { 1024 };
 
 /// The namespace that a key belongs to. The same key of two tenants names two objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]

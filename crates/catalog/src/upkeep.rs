@@ -46,7 +46,7 @@ impl Chores {
 /// Extents looked at under one lock of a segment.
 const SWEEP_CHUNK: u32 = 256;
 /// Shards whose unfinished puts are looked at in one step.
-const SHARDS_PER_STEP: usize = 64;
+const SHARDS_PER_STEP: usize = SHARDS / 16;
 
 impl Catalog {
     /// Does up to about `budget` units of waiting work (an extent, or a shard looked at). Answers whether there is more,

@@ -94,10 +94,11 @@ impl Facts {
     /// of; with the same size also the data type and the number of replicas, as with the peer, which writes over the
     /// old bytes then.
     pub(crate) fn take_over(&mut self, old: &Entry, pin: PinChange, size: u64, now: MonotonicTime) {
-        self.group = old.membership().map(|membership| membership.group.id().into());
+        // Nothing is kept of a write that gives way: its key was as good as absent.
         if !old.is_finished() {
             return;
         }
+        self.group = old.membership().map(|membership| membership.group.id().into());
         self.hard_pin |= old.has(flag::HARD_PIN);
         if let (PinChange::Keep, Some(SoftPin::Until(until))) = (pin, old.soft_pin())
             && until > now

@@ -17,7 +17,7 @@ use crate::entry::{Entry, tick};
 use crate::key::{SHARDS, Tenant};
 use crate::slab::Slab;
 
-const WORDS: usize = SHARDS / 64;
+const WORDS: usize = SHARDS.div_ceil(64);
 
 /// In which shards each tenant has finished objects.
 pub(crate) struct Occupancy(Box<[[AtomicU64; WORDS]]>);

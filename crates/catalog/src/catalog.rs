@@ -185,6 +185,7 @@ impl Catalog {
         let live = || table.iter().filter(|segment| segment.is_live());
         let counts = self.shards.iter().map(|shard| shard.state.read().counts());
         let [keys, unfinished, soft_pins] = counts.fold([0; 3], |sum, add| [0, 1, 2].map(|at| sum[at] + add[at]));
+        let (disk_bytes, disk_capacity_bytes) = self.tiers.bytes();
         Stats {
             keys,
             unfinished,
@@ -194,6 +195,9 @@ impl Catalog {
             withheld_bytes: live().map(|segment| segment.withheld().0).sum(),
             segments: live().count() as u64,
             clients: self.clients.lock().in_good_standing() as u64,
+            disk_bytes,
+            disk_capacity_bytes,
+            promotions_running: self.tiers.promotions.load(std::sync::atomic::Ordering::Relaxed) as u64,
             ..self.counters.snapshot()
         }
     }

@@ -40,6 +40,32 @@ stats! {
     segments,
     /// Gauge: clients in good standing.
     clients,
+    /// Gauge: bytes of objects on disks of clients.
+    disk_bytes,
+    /// Gauge: bytes that these disks hold, as far as their owners said.
+    disk_capacity_bytes,
+    /// Gauge: objects on their way from disks into memory.
+    promotions_running,
+    /// Reads of objects that lie on disks only, which were remembered.
+    promotions_wished,
+    /// Of these, forgotten at once: too many waited.
+    promotions_unheard,
+    /// Of these, read too seldom.
+    promotions_cold,
+    /// Times that memory was too full for one.
+    promotions_no_room,
+    /// Times that too many were under way.
+    promotions_capped,
+    /// Owners asked to load an object.
+    promotions_admitted,
+    /// Objects loaded.
+    promotions_completed,
+    /// Their bytes.
+    promotions_completed_bytes,
+    /// Given up by their owners.
+    promotions_failed,
+    /// Given up since nobody ended them.
+    promotions_expired,
     /// Puts that found no space at all.
     alloc_failures,
     /// Puts that got fewer replicas than asked for.

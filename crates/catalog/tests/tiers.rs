@@ -235,6 +235,10 @@ fn an_object_that_is_read_twice_is_loaded_again() {
     assert_eq!(pool.start(2, "k", 10), Err(PutRefusal::Exists));
     assert_eq!(pool.catalog.promotion_end(&pool.caller(7), b"k"), Err(ErrorCode::INVALID_PARAMS));
     pool.catalog.promotion_end(&pool.caller(OWNER), b"k").unwrap();
+    let stats = pool.catalog.stats();
+    assert_eq!((stats.promotions_wished, stats.promotions_cold, stats.promotions_admitted), (2, 1, 1));
+    assert_eq!((stats.promotions_completed, stats.promotions_completed_bytes, stats.promotions_failed), (1, 1000, 0));
+    assert_eq!((stats.disk_bytes, stats.promotions_running), (1000, 0));
     assert_eq!(homes(&pool, "k"), Some((1, vec![client(OWNER)])));
     assert_eq!(pool.catalog.promotion_end(&pool.caller(OWNER), b"k"), Err(ErrorCode::REPLICA_IS_NOT_READY));
     pool.advance(11 * SECOND);

@@ -137,6 +137,13 @@ impl Tiers {
         self.disks.lock().get(&owner).filter(|disk| disk.is_alive()).cloned()
     }
 
+    /// Bytes of objects on all disks, and bytes that these hold.
+    pub fn bytes(&self) -> (u64, u64) {
+        let disks = self.disks.lock();
+        let sum = |read: fn(&Disk) -> &AtomicU64| disks.values().map(|disk| read(disk).load(Ordering::Relaxed)).sum();
+        (sum(|disk| &disk.used), sum(|disk| &disk.capacity))
+    }
+
     pub fn all(&self) -> Vec<Arc<Disk>> {
         self.disks.lock().values().cloned().collect()
     }

@@ -42,7 +42,9 @@ impl Catalog {
             return;
         }
         let mut wishes = self.tiers.wishes.lock();
-        if wishes.len() < WISHES {
+        let heard = wishes.len() < WISHES;
+        self.counters.add(|c| if heard { &c.promotions_wished } else { &c.promotions_unheard }, 1);
+        if heard {
             wishes.push_back(Wish { task: task_of(record, hash), tries: 0, not_before: now });
         }
     }
@@ -60,6 +62,7 @@ impl Catalog {
                 if self.tiers.sketch.lock().count(wish.task.hash.whole)
                     < self.settings.tiers.promotion_admission_threshold
                 {
+                    self.counters.add(|c| &c.promotions_cold, 1);
                     continue;
                 }
             }
@@ -76,9 +79,13 @@ impl Catalog {
     fn try_promote(&self, task: &Task, now: MonotonicTime) -> bool {
         let capacity = self.segments.capacity().0 as f64;
         if self.allocated().0 as f64 >= capacity * self.settings.eviction_high_watermark {
+            self.counters.add(|c| &c.promotions_no_room, 1);
             return false;
         }
-        let Some(counted) = self.tiers.begin_promotion(self.settings.tiers.promotion_queue_limit) else { return false };
+        let Some(counted) = self.tiers.begin_promotion(self.settings.tiers.promotion_queue_limit) else {
+            self.counters.add(|c| &c.promotions_capped, 1);
+            return false;
+        };
         let mut state = self.shards[task.hash.shard].state.write();
         let is_hot = state.find(task.tenant, task.hash.word, &task.key).is_some();
         let Some(record) = state.shelf.get_mut(task.tenant, task.hash.word, &task.key) else { return true };
@@ -89,6 +96,7 @@ impl Catalog {
         disk.boxes.lock().promote.push_back(task.clone());
         let until = self.expect_promotion(task.clone(), now);
         record.promotion = Some(Promotion { holder: disk.owner, staged: None, until, _counted: counted });
+        self.counters.add(|c| &c.promotions_admitted, 1);
         true
     }
 
@@ -146,6 +154,7 @@ impl Catalog {
         let counted = counted.ok_or(ErrorCode::KEYS_ULTRA_LIMIT)?;
         let until = self.expect_promotion(task_of(record, hash), caller.now);
         record.promotion = Some(Promotion { holder: caller.client, staged: None, until, _counted: counted });
+        self.counters.add(|c| &c.promotions_admitted, 1);
         Ok(())
     }
 
@@ -236,6 +245,8 @@ impl Catalog {
         self.make_readable(&mut state, slot, hash, caller.now, checksum);
         state.slab[slot].grant(caller.now + self.settings.lease_ttl);
         newcomers.add(hash, slot, &state.slab[slot]);
+        self.counters.add(|c| &c.promotions_completed, 1);
+        self.counters.add(|c| &c.promotions_completed_bytes, state.slab[slot].size);
         drop(state);
         newcomers.announce();
         Ok(())
@@ -257,6 +268,7 @@ impl Catalog {
             Some(promotion) if promotion.holder != caller.client => return Err(ErrorCode::INVALID_PARAMS),
             Some(_) => {}
         }
+        self.counters.add(|c| &c.promotions_failed, 1);
         let staged = record.promotion.take().and_then(|promotion| promotion.staged);
         state.shelf.settle(caller.tenant, hash.word, key);
         self.drop_staged(&mut state, hash, key, *caller, staged, effects);
@@ -285,6 +297,7 @@ impl Catalog {
         let Some(record) = state.shelf.get_mut(task.tenant, task.hash.word, &task.key) else { return };
         let is_due = record.promotion.as_ref().is_some_and(|promotion| promotion.until <= now);
         if record.generation == task.generation && is_due {
+            self.counters.add(|c| &c.promotions_expired, 1);
             record.promotion = None;
             state.shelf.settle(task.tenant, task.hash.word, &task.key);
         }

@@ -66,6 +66,8 @@ pub(crate) fn descriptor(replica: ReplicaView<'_>) -> ReplicaDescriptor {
 struct Found {
     keys: u64,
     bytes: u64,
+    /// Of these, objects that lie on disks only, and their bytes.
+    cold: (u64, u64),
     missed: u64,
     being_written: u64,
     /// Which keys are not there: what became of them is looked up afterwards, not while shards are locked.
@@ -84,6 +86,9 @@ impl Found {
             Ok(view) => {
                 self.keys += 1;
                 self.bytes += view.size();
+                if view.is_cold() {
+                    self.cold = (self.cold.0 + 1, self.cold.1 + view.size());
+                }
                 let replicas = view.replicas().map(replica_ref).chain(view.disk_copies().map(disk_ref));
                 writer.lookup(replicas, lookup.ttl_ms, view.checksum(), lookup.tenant);
             }
@@ -139,7 +144,7 @@ fn count_found<'k>(
     let total = found.keys + found.missed;
     context.count((total, found.missed));
     let (metrics, lane) = (&context.shared.metrics, &context.worker.lane);
-    metrics.lookups(lane, total, found.keys, found.bytes);
+    metrics.lookups(lane, total, found.keys, found.bytes, found.cold);
     metrics.get_missed(lane, Miss::BeingWritten, found.being_written);
     for key in chosen(keys, &mut found.absent) {
         let why = context.shared.catalog.why_absent(tenant, key);

@@ -71,6 +71,8 @@ pub(crate) struct MasterMetrics {
     exists: [Counter; 2],
     hits: Counter,
     hit_bytes: Counter,
+    cold_hits: Counter,
+    cold_hit_bytes: Counter,
     valid_gets: Counter,
     total_gets: Counter,
     get_misses: Counters,
@@ -99,6 +101,8 @@ impl MasterMetrics {
             schema.histogram("master_value_size_bytes", "Object sizes at put start", VALUE_SIZES, Bounds::SixDigits);
         let hits = schema.counter("mem_cache_hit_nums_", "Lookups answered with a memory replica");
         let hit_bytes = schema.counter("mem_cache_hit_bytes_total", "Bytes of these objects");
+        let cold_hits = schema.counter("file_cache_hit_nums_", "Lookups answered with copies on disks only");
+        let cold_hit_bytes = schema.counter("file_cache_hit_bytes_total", "Bytes of these objects");
         let valid_gets = schema.counter("valid_get_nums_", "Lookups with a readable replica");
         let total_gets = schema.counter("total_get_nums_", "Lookups");
         let dial_backs = schema.counter("yuebing_dial_backs_total", "Connections tried to the data address of a node");
@@ -162,6 +166,8 @@ impl MasterMetrics {
             value_sizes,
             hits,
             hit_bytes,
+            cold_hits,
+            cold_hit_bytes,
             valid_gets,
             total_gets,
             dial_back_failures,
@@ -197,13 +203,17 @@ impl MasterMetrics {
         }
     }
 
-    /// Counts lookups: all of them, those found, and the bytes of those.
-    pub(crate) fn lookups(&self, lane: &Lane, total: u64, found: u64, bytes: u64) {
+    /// Counts lookups: all of them, those found with their bytes, and of these those that lie on disks only.
+    pub(crate) fn lookups(&self, lane: &Lane, total: u64, found: u64, bytes: u64, cold: (u64, u64)) {
         lane.add(self.total_gets, total);
         if found > 0 {
             lane.add(self.valid_gets, found);
-            lane.add(self.hits, found);
-            lane.add(self.hit_bytes, bytes);
+            lane.add(self.hits, found.saturating_sub(cold.0));
+            lane.add(self.hit_bytes, bytes.saturating_sub(cold.1));
+        }
+        if cold.0 > 0 {
+            lane.add(self.cold_hits, cold.0);
+            lane.add(self.cold_hit_bytes, cold.1);
         }
     }
 

@@ -17,6 +17,7 @@ pub(crate) fn write_page(shared: &Shared) -> String {
     let (stats, memory) = (shared.catalog.stats(), ProcessMemory::now());
     write_catalog(&mut out, &stats);
     write_segments(&mut out, shared);
+    write_tiers(&mut out, &stats);
     write_clients(&mut out, shared, &stats);
     write_tenants(&mut out, shared);
     shared.metrics.metrics.write(&mut out);
@@ -92,6 +93,31 @@ fn write_segments(out: &mut TextWriter, shared: &Shared) {
     out.family("yuebing_segments_by_status", "gauge", "Segments by where they stand");
     for (status, count) in by_status {
         out.sample("yuebing_segments_by_status", &[("status", status)], count);
+    }
+}
+
+/// Disks of clients, and what comes back from them into memory.
+fn write_tiers(out: &mut TextWriter, stats: &Stats) {
+    for (name, help, value) in [
+        ("master_allocated_file_size_bytes", "Bytes of objects on disks", stats.disk_bytes),
+        ("master_total_file_capacity_bytes", "Bytes that disks hold, as their owners said", stats.disk_capacity_bytes),
+        ("master_promotion_in_flight", "Objects on their way from disks into memory", stats.promotions_running),
+    ] {
+        out.gauge(name, help, value);
+    }
+    for (name, help, value) in [
+        ("admitted_total", "Owners asked to load an object", stats.promotions_admitted),
+        ("completed_total", "Objects loaded", stats.promotions_completed),
+        ("completed_bytes_total", "Bytes of objects loaded", stats.promotions_completed_bytes),
+        ("failed_total", "Loads given up by their owners", stats.promotions_failed),
+        ("expired_total", "Loads that nobody ended", stats.promotions_expired),
+        ("rejected_frequency_total", "Reads of objects that are read too seldom", stats.promotions_cold),
+        ("rejected_watermark_total", "Times that memory was too full", stats.promotions_no_room),
+        ("rejected_cap_total", "Times that too many were under way", stats.promotions_capped),
+        ("candidate_recorded_total", "Reads of objects on disks that were remembered", stats.promotions_wished),
+        ("candidate_dropped_limit_total", "Such reads that were forgotten: too many waited", stats.promotions_unheard),
+    ] {
+        out.counter(&format!("master_promotion_{name}"), help, value);
     }
 }
 

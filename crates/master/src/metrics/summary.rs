@@ -113,8 +113,9 @@ pub(crate) fn summary(shared: &Shared) -> String {
     let stats = shared.catalog.stats();
     let rate = |count: u64| count as f64 / seconds;
     let mut line = format!(
-        "Mem Storage: {} | NVMe-oF SSD: 0 B / 0 B | SSD Storage: 0 B / 0 B | Keys: {} (soft-pinned: {}) | Clients: {}",
+        "Mem Storage: {} | NVMe-oF SSD: 0 B / 0 B | SSD Storage: {} | Keys: {} (soft-pinned: {}) | Clients: {}",
         share(stats.allocated_bytes, stats.capacity_bytes),
+        share(stats.disk_bytes, stats.disk_capacity_bytes),
         stats.keys,
         stats.soft_pins,
         stats.clients,
@@ -150,9 +151,19 @@ pub(crate) fn summary(shared: &Shared) -> String {
         stats.discarded,
         size(stats.withheld_bytes),
     );
-    line.push_str(
-        " | Promotion: in_flight=0, admitted=0, completed=0, failed=0, cancelled=0, expired=0, bytes=0 B, \
-         rejected(freq/wm/cap)=0/0/0 | Snapshots: Success=0, Fail=0",
+    let _ = write!(
+        line,
+        " | Promotion: in_flight={}, admitted={}, completed={}, failed={}, cancelled=0, expired={}, bytes={}, \
+         rejected(freq/wm/cap)={}/{}/{} | Snapshots: Success=0, Fail=0",
+        stats.promotions_running,
+        stats.promotions_admitted,
+        stats.promotions_completed,
+        stats.promotions_failed,
+        stats.promotions_expired,
+        size(stats.promotions_completed_bytes),
+        stats.promotions_cold,
+        stats.promotions_no_room,
+        stats.promotions_capped,
     );
     line
 }

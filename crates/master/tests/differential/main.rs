@@ -39,6 +39,8 @@ struct Game {
     seen: BTreeMap<&'static str, u64>,
     /// Keys that a start named a group for, ever.
     ever_grouped: BTreeSet<Key>,
+    /// Memory was mounted in this burst.
+    mounted: bool,
     unexplained: Vec<String>,
     judged: u64,
     slow: u64,
@@ -66,6 +68,7 @@ impl Game {
     /// Plays one operation and answers what differs without a rule.
     fn turn(&mut self) -> Vec<String> {
         let op = self.script.next();
+        self.mounted |= matches!(op, Op::Mount { .. } | Op::Remount { .. });
         self.prepare(&op);
         let (ours, theirs) = self.both(&op);
         self.judged += 1;
@@ -91,7 +94,8 @@ impl Game {
             }
             let upserting = self.script.memory.values().any(|memory| memory.upserting);
             let ever_grouped = key.is_some_and(|key| self.ever_grouped.contains(&key));
-            let pair = Pair { op: &op, at, memory, upserting, ever_grouped, ours, theirs };
+            let mounted = self.mounted;
+            let pair = Pair { op: &op, at, memory, upserting, mounted, ever_grouped, ours, theirs };
             match explain(&pair) {
                 _ if pair.placed_elsewhere() => parted.extend(key),
                 Some(rule) => {
@@ -188,6 +192,10 @@ impl Game {
 
     /// One burst; what differs in it without a rule.
     fn burst(&mut self, clock: &Clock, left: &mut u64) {
+        for client in BTreeSet::from(OWNERS) {
+            self.both(&Op::Ping { client });
+        }
+        self.mounted = false;
         let begin = clock.now();
         let mut unexplained = Vec::new();
         while *left > 0 && clock.now().since(begin) < BURST {
@@ -239,12 +247,15 @@ fn play(setup: &Setup) {
         tenants: setup.tenants.len(),
         seen: BTreeMap::new(),
         ever_grouped: BTreeSet::new(),
+        mounted: false,
         unexplained: Vec::new(),
         judged: 0,
         slow: 0,
         history: VecDeque::new(),
     };
     game.start();
+    // Memory that was remounted rests on our side for the first lease of the master.
+    yb_env::sleep(LEASE);
     let clock = Clock::real();
     while left > 0 {
         game.burst(&clock, &mut left);

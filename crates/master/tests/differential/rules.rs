@@ -16,6 +16,8 @@ pub struct Pair<'a> {
     pub memory: Memory,
     /// Whether an upsert of any key is under way.
     pub upserting: bool,
+    /// Whether memory was mounted in this burst.
+    pub mounted: bool,
     /// Whether a start named a group for the key, ever.
     pub ever_grouped: bool,
     pub ours: &'a Answer,
@@ -140,6 +142,14 @@ pub const RULES: &[Rule] = &[
         },
     },
     Rule {
+        name: "lease-of-an-unfinished-member",
+        parts: false,
+        applies: |pair| {
+            let remove = matches!(pair.op, Op::Remove { .. });
+            pair.memory.grouped && remove && codes(pair, Code::REPLICA_IS_NOT_READY, Code::OBJECT_HAS_LEASE)
+        },
+    },
+    Rule {
         name: "group-left",
         parts: true,
         applies: |pair| {
@@ -153,6 +163,28 @@ pub const RULES: &[Rule] = &[
         parts: false,
         applies: |pair| {
             matches!(pair.op, Op::End { .. }) && *pair.ours == Answer::Done && pair.theirs.is_code(Code::INVALID_WRITE)
+        },
+    },
+    Rule {
+        name: "memory-that-comes-back-rests",
+        parts: true,
+        applies: |pair| {
+            let refused = pair.ours.is_code(Code::NO_AVAILABLE_HANDLE) || matches!(pair.ours, Answer::Places(_));
+            matches!(pair.op, Op::Start { .. }) && pair.mounted && refused && pair.theirs.succeeded()
+        },
+    },
+    Rule {
+        name: "evict-disk-of-an-absent-key",
+        parts: false,
+        applies: |pair| {
+            matches!(pair.op, Op::EvictDisk { .. }) && codes(pair, Code::INVALID_PARAMS, Code::OBJECT_NOT_FOUND)
+        },
+    },
+    Rule {
+        name: "end-of-a-lost-write",
+        parts: true,
+        applies: |pair| {
+            matches!(pair.op, Op::End { .. } | Op::Revoke { .. }) && pair.ours.is_code(Code::OBJECT_NOT_FOUND)
         },
     },
     Rule {

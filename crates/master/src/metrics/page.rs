@@ -18,6 +18,7 @@ pub(crate) fn write_page(shared: &Shared) -> String {
     write_catalog(&mut out, &stats);
     write_segments(&mut out, shared);
     write_tiers(&mut out, &stats);
+    write_weights(&mut out, shared);
     write_clients(&mut out, shared, &stats);
     write_tenants(&mut out, shared);
     shared.metrics.metrics.write(&mut out);
@@ -119,6 +120,14 @@ fn write_tiers(out: &mut TextWriter, stats: &Stats) {
     ] {
         out.counter(&format!("master_promotion_{name}"), help, value);
     }
+}
+
+/// Managed weight revisions.
+fn write_weights(out: &mut TextWriter, shared: &Shared) {
+    let [leases, operations, oldest] = shared.weights.lock().figures(yb_env::epoch_millis());
+    out.gauge("master_weight_active_leases", "Leases on weight revisions", leases);
+    out.gauge("master_weight_pending_operations", "Changes of tier of weight revisions under way", operations);
+    out.gauge("master_weight_oldest_operation_age_ms", "Age of the oldest of these", oldest);
 }
 
 fn write_clients(out: &mut TextWriter, shared: &Shared, stats: &Stats) {

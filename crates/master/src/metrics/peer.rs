@@ -144,13 +144,9 @@ const UNFED: &[Unfed] = &[
         histograms: &["master_client_offboarding_duration_ms"],
     },
     Unfed {
-        reason: "managed weights: not built",
+        reason: "managed weights: nothing is reconciled",
         counters: &["master_weight_reconciliation_failures_total"],
-        gauges: &[
-            "master_weight_active_leases",
-            "master_weight_oldest_operation_age_ms",
-            "master_weight_pending_operations",
-        ],
+        gauges: &[],
         histograms: &[],
     },
     Unfed {

@@ -254,6 +254,15 @@ impl Book {
         Ok((revision.clone(), count, nearest))
     }
 
+    /// Leases that hold, operations under way, and the age of the oldest of these in milliseconds.
+    pub(crate) fn figures(&self, now_ms: u64) -> [u64; 3] {
+        let leases = self.leases.values().filter(|lease| lease.expires_ms > now_ms).count();
+        let running = || self.revisions.values().filter(|revision| revision.operation != Running::NONE);
+        let begun = running().filter_map(|revision| Some(self.operations.get(&revision.operation_id)?.started_ms));
+        let age = begun.min().map_or(0, |started| now_ms.saturating_sub(started));
+        [leases as u64, running().count() as u64, age]
+    }
+
     fn live_leases(&self, identity: &Identity, now_ms: u64) -> (u64, Option<u64>) {
         let live = self.leases.values().filter(|lease| lease.identity == *identity && lease.expires_ms > now_ms);
         live.fold((0, None), |(count, nearest), lease| {
@@ -505,6 +514,7 @@ mod tests {
         assert_eq!(book.start(at(&id, 2), Residency::MIXED), Err(Refusal::INVALID_ARGUMENT));
         let operation = book.start(at(&id, 2), Residency::COLD).unwrap();
         assert_eq!((operation.operation, operation.fenced, operation.total), (Running::EVICTING, 3, 3));
+        assert_eq!(book.figures(operation.started_ms + 5)[1..], [1, 5]);
         assert_eq!(book.start(at(&id, 3), Residency::COLD), Err(Refusal::BUSY));
         assert_eq!(book.begin_delete(at(&id, 3)), Err(Refusal::BUSY));
         book.finish(operation.id, 3, 2000);

@@ -1,6 +1,6 @@
 //! What the catalog costs: nanoseconds an object in batches of 128, bytes of memory a key, and what a second thread adds.
 //!
-//! `cargo run --release -p yb-catalog --example catalog_bench [keys]`
+//! `cargo run --release -p yb-catalog --example catalog_bench [keys] [--json]`; with `--json` the last line is an object.
 #![forbid(unsafe_code)]
 
 mod threads;
@@ -156,8 +156,15 @@ impl Bench {
 }
 
 fn main() {
-    let count = std::env::args().nth(1).and_then(|count| count.parse().ok()).unwrap_or(1_000_000);
+    let count = std::env::args().find_map(|count| count.parse().ok()).unwrap_or(1_000_000);
     println!("{count} keys, {SEGMENTS} segments, one thread");
     Bench::new(count).run();
-    threads::run(count);
+    let times = threads::run(count);
+    if std::env::args().any(|argument| argument == "--json") {
+        let field = |(name, times): &(&str, f64)| {
+            let word = name.split([' ', ',']).next().unwrap_or(name);
+            format!("\"two_threads_{word}\": {times:.3}")
+        };
+        println!("{{{}}}", times.iter().map(field).collect::<Vec<_>>().join(", "));
+    }
 }

@@ -21,15 +21,17 @@ struct Took {
     ran: Duration,
 }
 
-/// Prints the throughput of every step with one thread and with two, and how many times the one the other is.
-pub fn run(count: usize) {
+/// Prints the throughput of every step with one thread and with two, and answers how many times the one the other is, by
+/// the clock.
+pub fn run(count: usize) -> Vec<(&'static str, f64)> {
     println!("\nmillions of objects a second in batches of {BATCH}; by the clock, and by the time that threads ran");
     println!("{:<24} {:>15} {:>15} {:>15}", "", "1 thread", format!("{THREADS} threads"), "times");
     let (one, more) = (all_steps(count, 1), all_steps(count, THREADS));
     let sum =
         |times: &[Took]| times.iter().fold(Took::default(), |a, b| Took { wall: a.wall + b.wall, ran: a.ran + b.ran });
     let rows = STEPS.iter().map(|(name, _)| *name).zip(one.iter().copied().zip(more.iter().copied()));
-    for (name, (one, more)) in rows.chain([("all of it", (sum(&one), sum(&more)))]) {
+    let rows = rows.chain([("all of it", (sum(&one), sum(&more)))]);
+    let show = |(name, (one, more)): (&'static str, (Took, Took))| {
         let rate = |took: Duration| count as f64 / took.as_secs_f64() / 1e6;
         let pair = |a: f64, b: f64| format!("{a:.2} / {b:.2}");
         println!(
@@ -38,7 +40,9 @@ pub fn run(count: usize) {
             pair(rate(more.wall), rate(more.ran)),
             pair(rate(more.wall) / rate(one.wall), rate(more.ran) / rate(one.ran)),
         );
-    }
+        (name, rate(more.wall) / rate(one.wall))
+    };
+    rows.map(show).collect()
 }
 
 /// Every step over all keys, shared out among the threads, on a catalog of its own.

@@ -357,6 +357,10 @@ impl Catalog {
         loop {
             let slot = state.find(tenant, hash.word, key)?;
             if self.drop_lost_replicas(state, slot, now) {
+                // A write beside it may be lost, too.
+                if let Some(write) = state.slab[slot].successor() {
+                    self.drop_lost_replicas(state, write, now);
+                }
                 return Some(slot);
             }
         }

@@ -230,7 +230,8 @@ impl Catalog {
         let turn = |segment: &Arc<MountedSegment>| {
             clients.get(&segment.owner()).is_some_and(|&reach| segment.set_reach(reach))
         };
-        if registry.iter().fold(false, |changed, segment| turn(segment) || changed) {
+        // Every segment has to turn, so this must not end at the first.
+        if registry.iter().filter(|segment| turn(segment)).count() > 0 {
             self.segments.refresh(registry);
         }
     }

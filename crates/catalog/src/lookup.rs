@@ -224,7 +224,8 @@ fn readable<'s>(
     }
     let entry = &state.slab[slot.ok_or(ErrorCode::OBJECT_NOT_FOUND)?];
     // Else its segments are gone, and the sweep has not come by yet.
-    let comes = may_come(entry, table) || entry.successor().is_some();
+    let write_comes = |write| state.slab.get(write).is_some_and(|write| may_come(write, table));
+    let comes = may_come(entry, table) || entry.successor().is_some_and(write_comes);
     Err(if comes { ErrorCode::REPLICA_IS_NOT_READY } else { ErrorCode::OBJECT_NOT_FOUND })
 }
 

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use crate::placement::{PlacementPolicy, PlacementRequest, PlacementView, Random, SegmentGroup};
+use crate::placement::{PlacementPolicy, PlacementRequest, PlacementView, Random, SegmentGroup, below};
 use crate::settings::AllocationStrategy;
 
 impl AllocationStrategy {
@@ -152,7 +152,7 @@ const BLIND: u64 = 8;
 
 /// Two draws, the emptier first. A full one gives way to the other; `None` when both are.
 fn two(view: &PlacementView, request: &PlacementRequest<'_>, random: &mut dyn Random) -> Option<(usize, usize)> {
-    let compares = random.next_u64() % BLIND != 0;
+    let compares = below(random, BLIND) > 0;
     let mut draw = || view.draw(random).filter(|&at| view.may_fit(at, request.size));
     let free = |at: usize| view.groups()[at].free_share();
     match (draw(), draw()) {

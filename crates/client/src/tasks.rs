@@ -1,6 +1,6 @@
 //! Copies and moves of objects in this client's memory, which the master asks for.
 //!
-//! A thread of its own asks for tasks once a second, and again at once while it gets some. The bytes go from this
+//! A thread of its own asks for tasks once a second, again at once while it gets some, and soon after it got some. The bytes go from this
 //! client's segment to the targets in one transfer; the master hears of the copy's end, then of the task's.
 
 use std::sync::Arc;
@@ -28,6 +28,8 @@ use crate::{Error, Result};
 
 /// Between two questions for tasks.
 const POLL_PERIOD: Duration = Duration::from_secs(1);
+/// The first pause after work, doubled with each question in vain.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
 /// Tasks taken at a time, as the peer's clients do.
 const BATCH: u64 = 16;
 /// Pause before a task without space is tried again, times the number of tries.
@@ -136,7 +138,8 @@ impl TaskDuty {
         let mut pause = POLL_PERIOD;
         while !bell.wait(pause) {
             pause = match self.fetch() {
-                Ok(tasks) if tasks.is_empty() => POLL_PERIOD,
+                // Where there was work there is often more in a moment.
+                Ok(tasks) if tasks.is_empty() => (pause * 2).clamp(SHORTEST_PAUSE, POLL_PERIOD),
                 Ok(tasks) => {
                     tasks.into_iter().for_each(|task| self.work(&task, bell));
                     Duration::ZERO

@@ -58,13 +58,10 @@ impl Catalog {
                 self.tiers.wishes.lock().push_back(wish);
                 continue;
             }
-            if wish.tries == 0 {
-                if self.tiers.sketch.lock().count(wish.task.hash.whole)
-                    < self.settings.tiers.promotion_admission_threshold
-                {
-                    self.counters.add(|c| &c.promotions_cold, 1);
-                    continue;
-                }
+            let threshold = self.settings.tiers.promotion_admission_threshold;
+            if wish.tries == 0 && self.tiers.sketch.lock().count(wish.task.hash.whole) < threshold {
+                self.counters.add(|c| &c.promotions_cold, 1);
+                continue;
             }
             if !self.try_promote(&wish.task, now) && wish.tries < TRIES {
                 wish.not_before = retry_at(now, wish.tries);

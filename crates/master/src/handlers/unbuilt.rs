@@ -1,7 +1,6 @@
 //! Functions of features that are not built: answered with their own type, so that a client goes on.
 //!
-//! What clients call every second (heartbeats, PollRemoveAll) gets the answer of a master that has nothing to
-//! do; NVMe-oF mounts get what the peer says in a build without it; the rest gets NOT_SUPPORTED.
+//! NVMe-oF mounts get what the peer says in a build without it, their listing is empty.
 
 use yb_rpc::{Outcome, Reply};
 use yb_types::ErrorCode;
@@ -28,9 +27,8 @@ macro_rules! refuse_each {
 }
 
 pub(crate) fn dispatch(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
-    match context.rpc {
-        Rpc::GetAllNofSegments => return context.typed::<call::GetAllNofSegments>(reply, |_, _| Ok(Vec::new())),
-        _ => {}
+    if context.rpc == Rpc::GetAllNofSegments {
+        return context.typed::<call::GetAllNofSegments>(reply, |_, _| Ok(Vec::new()));
     }
     refuse_each!(context, reply, ErrorCode::UNAVAILABLE_IN_CURRENT_MODE; MountNofSegment, ReMountNofSegment, UnmountNofSegment);
     refuse_each!(context, reply, ErrorCode::NOT_SUPPORTED;

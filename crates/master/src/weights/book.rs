@@ -128,6 +128,9 @@ pub(crate) struct At<'a> {
 
 type Answer<T> = Result<T, Refusal>;
 
+/// A revision with the number of its leases and the end of the first.
+pub(crate) type Seen = (Revision, u64, Option<u64>);
+
 /// All of it.
 #[derive(Debug, Default)]
 pub(crate) struct Book {
@@ -248,7 +251,7 @@ impl Book {
     }
 
     /// A revision with the number of its leases and the end of the first.
-    pub(crate) fn get(&self, identity: &Identity, now_ms: u64) -> Answer<(Revision, u64, Option<u64>)> {
+    pub(crate) fn get(&self, identity: &Identity, now_ms: u64) -> Answer<Seen> {
         let revision = self.revisions.get(identity).ok_or(Refusal::NOT_FOUND)?;
         let (count, nearest) = self.live_leases(identity, now_ms);
         Ok((revision.clone(), count, nearest))
@@ -277,7 +280,7 @@ impl Book {
         token: &[u8],
         limit: u32,
         now_ms: u64,
-    ) -> Answer<(Vec<(Revision, u64, Option<u64>)>, Vec<u8>)> {
+    ) -> Answer<(Vec<Seen>, Vec<u8>)> {
         let from: usize = match std::str::from_utf8(token) {
             Ok("") => 0,
             Ok(text) => text.parse().map_err(|_| Refusal::INVALID_ARGUMENT)?,

@@ -23,7 +23,7 @@ use yb_env::Clock;
 use yb_types::ReplicaType;
 
 /// Read leases last this long.
-const LEASE: Duration = Duration::from_millis(800);
+const LEASE: Duration = Duration::from_millis(700);
 /// Longer than a lease; two of them longer than the discard timeout of 2 s, one shorter.
 const STEP: Duration = Duration::from_millis(1300);
 /// A burst of operations between two steps ends after this, so that no lease ends within it.
@@ -43,6 +43,7 @@ struct Game {
     mounted: bool,
     unexplained: Vec<String>,
     judged: u64,
+    segments_differ: bool,
     slow: u64,
     /// What was asked and answered lately.
     history: VecDeque<(Op, Vec<Answer>, Vec<Answer>)>,
@@ -74,6 +75,7 @@ impl Game {
         self.judged += 1;
         let mut unexplained = Vec::new();
         let mut parted = Vec::new();
+        let mut tasks_differ = false;
         if ours.len() != theirs.len() {
             unexplained.push(format!("{}\n   ours   {ours:?}\n   theirs {theirs:?}", brief(&op)));
         }
@@ -93,9 +95,15 @@ impl Game {
                 continue;
             }
             let upserting = self.script.memory.values().any(|memory| memory.upserting);
-            let ever_grouped = key.is_some_and(|key| self.ever_grouped.contains(&key));
+            let ever_grouped = match key {
+                Some(key) => self.ever_grouped.contains(&key),
+                None => !self.ever_grouped.is_empty(),
+            };
+            let some_leaving = self.script.some_leaving();
+            tasks_differ |= op.is_of_tasks();
+            self.segments_differ |= op.is_of_segments();
             let mounted = self.mounted;
-            let pair = Pair { op: &op, at, memory, upserting, mounted, ever_grouped, ours, theirs };
+            let pair = Pair { op: &op, at, memory, upserting, mounted, ever_grouped, some_leaving, ours, theirs };
             match explain(&pair) {
                 _ if pair.placed_elsewhere() => parted.extend(key),
                 Some(rule) => {
@@ -114,6 +122,10 @@ impl Game {
         self.history.push_back((op, ours, theirs));
         while self.history.len() > HISTORY {
             self.history.pop_front();
+        }
+        if tasks_differ {
+            self.ours.end_tasks();
+            self.theirs.end_tasks();
         }
         for key in parted {
             self.clear(key);
@@ -139,7 +151,12 @@ impl Game {
             Some(key) => op.keys().contains(&key) || op.is_about_all(),
             None => op.keys().is_empty(),
         };
-        let told = self.history.iter().rev().filter(|(op, ..)| touches(op)).take(24);
+        let told = self
+            .history
+            .iter()
+            .rev()
+            .filter(|(op, ..)| touches(op))
+            .take(number("YB_DIFFERENTIAL_HISTORY", 12) as usize);
         told.map(|(op, ours, theirs)| format!("      {}\n         {ours:?}\n         {theirs:?}\n", brief(op)))
             .collect()
     }
@@ -170,6 +187,7 @@ impl Game {
             match op {
                 Op::Start { client, write, config, .. } => {
                     memory.writer = *client;
+                    memory.copies = memory.copies.max(config.replica_num as usize);
                     memory.grouped = config.group_ids.as_ref().is_some_and(|groups| !groups[at].is_empty());
                     memory.upserting = *write == op::Write::Upsert;
                 }
@@ -178,7 +196,7 @@ impl Game {
                     memory.upserting = false;
                 }
                 Op::Remove { .. } => *memory = Memory { writer: memory.writer, ..Memory::default() },
-                Op::ShiftStart { client, .. } => memory.shifter = *client,
+                Op::ShiftStart { client, .. } => (memory.shifter, memory.copies) = (*client, OWNERS.len()),
                 _ => {}
             }
         }
@@ -210,6 +228,21 @@ impl Game {
         eprintln!("a burst took too long and is not judged");
         for tenant in 0..self.tenants {
             (0..KEYS).for_each(|number| self.clear(Key { tenant, number }));
+        }
+        self.segments_differ = true;
+    }
+
+    /// After a time step: every segment is mounted anew on both sides if they may have parted over segments.
+    fn settle(&mut self) {
+        self.script.time_passed();
+        if std::mem::take(&mut self.segments_differ) {
+            for (segment, client) in OWNERS.into_iter().enumerate() {
+                self.both(&Op::Unmount { client, segment });
+            }
+            yb_env::sleep(STEP);
+            for (segment, client) in OWNERS.into_iter().enumerate() {
+                self.both(&Op::Mount { client, segment, broken: false });
+            }
         }
     }
 }
@@ -250,6 +283,7 @@ fn play(setup: &Setup) {
         mounted: false,
         unexplained: Vec::new(),
         judged: 0,
+        segments_differ: false,
         slow: 0,
         history: VecDeque::new(),
     };
@@ -260,6 +294,7 @@ fn play(setup: &Setup) {
     while left > 0 {
         game.burst(&clock, &mut left);
         yb_env::sleep(STEP);
+        game.settle();
     }
     eprintln!("{} operations; by rule: {:#?}", game.judged, game.seen);
     let shown = game.unexplained.iter().take(40).map(String::as_str).collect::<Vec<_>>().join("\n");

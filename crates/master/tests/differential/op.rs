@@ -70,6 +70,17 @@ pub enum Op {
 }
 
 impl Op {
+    /// Whether it mounts or unmounts segments, or tells of them.
+    pub fn is_of_segments(&self) -> bool {
+        matches!(self, Op::Mount { .. } | Op::Remount { .. } | Op::Unmount { .. } | Op::Graceful { .. })
+            || matches!(self, Op::Status { .. } | Op::QueryIp)
+    }
+
+    /// Whether it makes tasks or hands them out.
+    pub fn is_of_tasks(&self) -> bool {
+        matches!(self, Op::CreateTask { .. } | Op::QueryTask { .. } | Op::Fetch { .. } | Op::Mark { .. })
+    }
+
     /// Whether it may change keys that it does not name.
     pub fn is_about_all(&self) -> bool {
         matches!(self, Op::Unmount { .. } | Op::Graceful { .. } | Op::Regex { .. } | Op::RemoveRegex { .. })

@@ -20,6 +20,8 @@ pub struct Pair<'a> {
     pub mounted: bool,
     /// Whether a start named a group for the key, ever.
     pub ever_grouped: bool,
+    /// Whether a segment was asked to leave since the last time step.
+    pub some_leaving: bool,
     pub ours: &'a Answer,
     pub theirs: &'a Answer,
 }
@@ -86,7 +88,7 @@ pub const RULES: &[Rule] = &[
         name: "upsert-keeps-the-old-object",
         parts: true,
         applies: |pair| match pair.op {
-            Op::Regex { .. } | Op::RemoveRegex { .. } | Op::RemoveAll { .. } => pair.upserting,
+            Op::Regex { .. } | Op::RemoveRegex { .. } | Op::RemoveAll { .. } | Op::Clear { .. } => pair.upserting,
             Op::Start { write: Write::Upsert, .. } => {
                 matches!((pair.ours, pair.theirs), (Answer::Places(_), Answer::Places(_)))
             }
@@ -145,8 +147,8 @@ pub const RULES: &[Rule] = &[
         name: "lease-of-an-unfinished-member",
         parts: false,
         applies: |pair| {
-            let remove = matches!(pair.op, Op::Remove { .. });
-            pair.memory.grouped && remove && codes(pair, Code::REPLICA_IS_NOT_READY, Code::OBJECT_HAS_LEASE)
+            let removed = matches!(pair.op, Op::Remove { .. });
+            pair.ever_grouped && removed && codes(pair, Code::REPLICA_IS_NOT_READY, Code::OBJECT_HAS_LEASE)
         },
     },
     Rule {
@@ -155,7 +157,8 @@ pub const RULES: &[Rule] = &[
         applies: |pair| {
             let upsert = matches!(pair.op, Op::Start { write: Write::Upsert, .. });
             let refused = upsert && pair.theirs.is_code(Code::INVALID_PARAMS);
-            pair.ever_grouped && !pair.memory.grouped && (refused || pair.is_kept_by_a_lease())
+            let counts = matches!(pair.op, Op::RemoveRegex { force: false, .. } | Op::RemoveAll { force: false, .. });
+            pair.ever_grouped && !pair.memory.grouped && (refused || counts || pair.is_kept_by_a_lease())
         },
     },
     Rule {
@@ -193,13 +196,24 @@ pub const RULES: &[Rule] = &[
         applies: |pair| matches!(pair.op, Op::Start { .. }) && pair.ours.is_code(Code::REPLICA_IS_NOT_READY),
     },
     Rule {
-        name: "not-built",
+        name: "swept-in-the-background",
         parts: true,
         applies: |pair| {
-            pair.ours.is_code(Code::NOT_SUPPORTED)
-                || matches!(pair.op, Op::RemoveRegex { force: false, .. } | Op::RemoveAll { force: false, .. })
-                || matches!(pair.op, Op::Idle { .. } | Op::Fetch { .. })
+            let started = matches!(pair.op, Op::Start { .. }) && pair.theirs.is_code(Code::OBJECT_ALREADY_EXISTS);
+            pair.some_leaving && started && (pair.ours.succeeded() || pair.ours.is_code(Code::NO_AVAILABLE_HANDLE))
         },
+    },
+    Rule {
+        name: "evicts-no-memory",
+        parts: false,
+        applies: |pair| {
+            matches!(pair.op, Op::EvictDisk { .. }) && codes(pair, Code::INVALID_PARAMS, Code::OBJECT_NOT_FOUND)
+        },
+    },
+    Rule {
+        name: "not-built",
+        parts: true,
+        applies: |pair| pair.ours.is_code(Code::NOT_SUPPORTED) || matches!(pair.op, Op::Idle { .. }),
     },
 ];
 

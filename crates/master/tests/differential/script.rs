@@ -24,6 +24,8 @@ pub struct Memory {
     /// An upsert ended.
     pub upserted: bool,
     pub grouped: bool,
+    /// Replicas that it may have.
+    pub copies: usize,
     /// Looked up with GetReplicaListForAdmin or its batch form.
     pub shown_to_admin: bool,
 }
@@ -35,11 +37,29 @@ pub struct Script {
     pub newest: bool,
     pub memory: BTreeMap<Key, Memory>,
     pub tasks: usize,
+    /// Segments that were asked to leave since the last time step.
+    leaving: [bool; OWNERS.len()],
 }
 
 impl Script {
     pub fn new(seed: u64, tenants: usize, newest: bool) -> Script {
-        Script { rng: Rng::seeded(seed), tenants, newest, memory: BTreeMap::new(), tasks: 0 }
+        Script {
+            rng: Rng::seeded(seed),
+            tenants,
+            newest,
+            memory: BTreeMap::new(),
+            tasks: 0,
+            leaving: [false; OWNERS.len()],
+        }
+    }
+
+    /// Longer than any grace time has passed.
+    pub fn time_passed(&mut self) {
+        self.leaving = [false; OWNERS.len()];
+    }
+
+    pub fn some_leaving(&self) -> bool {
+        self.leaving.contains(&true)
     }
 
     fn below(&mut self, bound: usize) -> usize {
@@ -215,11 +235,14 @@ impl Script {
         let client = self.below(CLIENTS);
         match self.below(6) {
             0 | 1 => {
-                let shift = if self.one_in(2) { Shift::Copy } else { Shift::Move };
+                let key = self.named_key();
+                // Which replica a copy is made of is up to the master: with one there is no choice.
+                let copies = self.memory.get(&key).map_or(0, |memory| memory.copies);
+                let shift = if copies <= 1 && self.one_in(2) { Shift::Copy } else { Shift::Move };
                 self.tasks += 1;
                 let (source, target) = (self.below(OWNERS.len()), self.below(OWNERS.len()));
                 let targets = if shift == Shift::Copy && self.one_in(8) { vec![] } else { vec![target] };
-                Op::CreateTask { shift, key: self.named_key(), source, targets }
+                Op::CreateTask { shift, key, source, targets }
             }
             2 => Op::QueryTask { task },
             3 | 4 => Op::Fetch { client, most: self.below(4) as u64 },
@@ -230,9 +253,17 @@ impl Script {
     fn segments(&mut self) -> Op {
         let (client, segment) = (self.below(CLIENTS), self.below(OWNERS.len()));
         match self.below(12) {
-            0 => Op::Unmount { client: OWNERS[segment], segment },
-            1 => Op::Graceful { client, segment, grace_ms: 500 },
-            2..=4 => Op::Mount { client: OWNERS[segment], segment, broken: self.one_in(10) },
+            // The peer forgets a pending departure at no unmount: it would take away the next mount, some time.
+            0 if !self.leaving[segment] => {
+                self.leaving[segment] = true;
+                Op::Unmount { client: OWNERS[segment], segment }
+            }
+            1 => {
+                self.leaving[segment] = true;
+                Op::Graceful { client, segment, grace_ms: 500 }
+            }
+            // Ours lets memory that comes back rest for a lease.
+            2..=4 if !self.leaving[segment] => Op::Mount { client: OWNERS[segment], segment, broken: self.one_in(10) },
             5 | 6 => Op::Ping { client },
             7..=9 => Op::Status { segment, by_id: self.one_in(2) },
             10 => Op::QueryIp,

@@ -15,7 +15,8 @@ use crate::op::{Form, Key, Op, Shift, Write};
 pub const CLIENTS: usize = 4;
 /// Segment by number: its owner.
 pub const OWNERS: [usize; 4] = [0, 0, 1, 2];
-pub const SEGMENT_BYTES: u64 = 64 << 20;
+/// Much more than is stored: space of writes that were given up rests for ten minutes.
+pub const SEGMENT_BYTES: u64 = 2 << 30;
 
 pub fn client(number: usize) -> ClientId {
     ClientId(Uuid { first: 0xc11e, second: number as u64 + 1 })
@@ -484,6 +485,17 @@ impl Side {
     fn task(&self, number: usize) -> Uuid {
         let unknown = Uuid { first: 7, second: 7 };
         self.tasks.get(number).copied().flatten().unwrap_or(unknown)
+    }
+
+    /// Ends every task that was made so far, so that nothing of them is left to hand out; they are strangers from now on.
+    pub fn end_tasks(&mut self) {
+        for c in 0..CLIENTS {
+            self.play(&Op::Fetch { client: c, most: 1000 });
+            for task in 0..self.tasks.len() {
+                self.play(&Op::Mark { client: c, task, status: TaskStatus::FAILED.0 });
+            }
+        }
+        self.tasks.iter_mut().for_each(|task| *task = None);
     }
 
     /// Takes a key away, whatever state it is in.

@@ -3,7 +3,7 @@
 CARGO ?= cargo
 PYTHON ?= python3
 
-.PHONY: help build demo test test-rust test-python test-peer test-rdma lint bench wheel gate clean
+.PHONY: help build demo test test-rust test-python test-peer test-interleavings test-rdma lint bench wheel gate clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -24,6 +24,9 @@ test-python: wheel ## the mooncake package
 
 test-peer: build wheel ## unmodified Mooncake wheels against our processes, and back
 	scripts/test_python.sh tests/peer
+
+test-interleavings: ## races of the catalog under a scheduler that tries interleavings, with planted faults (compiles apart)
+	scripts/test_interleavings.sh
 
 test-rdma: ## RDMA over soft-RoCE rails, a DAX device and an NVMe disk, in the machine that RDMA_VM names; skipped without one
 	scripts/test_rdma.sh

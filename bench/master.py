@@ -2,13 +2,13 @@
 
 Both masters get the same frames from the same generator, pinned to one core with one worker, in turns; a figure is the
 median of its rounds. What the catalog, the allocators and the policies do by themselves comes from their own benches:
-`cargo build --release -p yb-catalog -p yb-alloc --examples`; a row whose program or trace is not there says so.
+`cargo build --release -p yb-catalog -p yb-master --examples`; a row whose program or trace is not there says so.
 """
 
 from __future__ import annotations
 
-import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -44,30 +44,31 @@ TRACES = Path(os.environ.get("YB_TRACES", REPO.parent / "shared" / "data" / "tra
 
 @dataclass
 class Figure:
-    """A bar over one number of a bench that prints JSON: `name` is its key there."""
+    """A bar over a number that a bench prints: the group of `pattern`; of several lines the worst counts."""
 
     title: str
     unit: str
-    name: str
+    pattern: str
     bar: str
+    worst: Callable[[list[float]], float]
     reached: Callable[[float], bool]
 
 
 @dataclass
 class Bench:
-    """A program beside `yuebing` that prints one JSON object with --json."""
+    """A program beside `yuebing`, built with `cargo build --release -p yb-catalog -p yb-master --examples`."""
 
     program: str
     arguments: list[str] = field(default_factory=list)
     figures: list[Figure] = field(default_factory=list)
 
 
-def at_least(bound: float) -> Callable[[float], bool]:
-    return lambda value: value >= bound
+def at_least(bound: float, unit: str = "") -> tuple[str, Callable, Callable[[float], bool]]:
+    return f">= {bound:g}{unit}", min, lambda value: value >= bound
 
 
-def at_most(bound: float) -> Callable[[float], bool]:
-    return lambda value: value <= bound
+def at_most(bound: float, unit: str = "") -> tuple[str, Callable, Callable[[float], bool]]:
+    return f"<= {bound:g}{unit}", max, lambda value: value <= bound
 
 
 @dataclass
@@ -127,8 +128,37 @@ def worker_rows(tools: Tools, rounds: int, seconds: float) -> list:
     ]
 
 
-#: The benches of the parts. Keys are what their JSON has.
-BENCHES: list[Bench] = []
+def pause(what: str, keys: int) -> Bench:
+    """Probes beside an event."""
+    return Bench("pause_bench", [what, str(keys)], [
+        Figure(f"probe p99 with {what} over without, {keys:,} keys", "", rf"^{what}:.*\(([\d.]+) times\)", *at_most(2, "x")),
+        Figure("  worst probe", "ms", rf"^{what}:.*worst ([\d.]+) ms", *at_most(50, " ms")),
+    ])
+
+
+def wiped(keys: int) -> Bench:
+    """Memory of a master by its keys, and what is left of it."""
+    share = lambda text: [float(left) / float(of) for left, of in text]  # noqa: E731
+    return Bench("pause_bench", ["wipe", str(keys)], [
+        Figure(f"bytes per key, {keys:,} keys of 45 bytes", "B", r"keys: ([\d.]+) bytes a key", *at_most(220, " B")),
+        Figure("  share left after remove_all", "", r"left (\d+) MiB above the start, of (\d+) MiB", "", lambda pairs:
+               max(share(pairs)), lambda _: True),
+    ])
+
+
+#: The benches of the parts.
+BENCHES: list[Bench] = [
+    Bench("catalog_bench", ["1000000", "--json"], [
+        Figure("catalog, two threads over one, all calls", "", r'"two_threads_all": ([\d.]+)', *at_least(1.8, "x")),
+    ]),
+    wiped(1_000_000),
+    wiped(5_000_000),
+    Bench("eviction_bench", ["victims"], [
+        Figure("cost of a victim, up to 5 M keys over 10 k", "", r"victim, ([\d.]+) of 10,000", *at_most(1.5, "x")),
+    ]),
+    pause("loss", 5_000_000),
+    pause("turnover", 1_000_000),
+]
 
 
 def bench_rows(tools: Tools, bench: Bench) -> list:
@@ -137,15 +167,16 @@ def bench_rows(tools: Tools, bench: Bench) -> list:
         print(f"no figures of {bench.program}: {program} is not there", file=sys.stderr)
         return []
     tools.progress(bench.program)
-    done = subprocess.run([str(program), *bench.arguments, "--json"], capture_output=True, text=True)
+    done = subprocess.run([str(program), *bench.arguments], capture_output=True, text=True)
     if done.returncode != 0:
         raise RuntimeError(f"{program}: {done.stderr.strip()[-500:]}")
-    said = json.loads(done.stdout.splitlines()[-1])
     rows = []
     for figure in bench.figures:
-        if (value := said.get(figure.name)) is None:
-            raise RuntimeError(f"{bench.program} says nothing of {figure.name}: {sorted(said)}")
-        rows.append(tools.row(figure.title, figure.unit, value, None, figure.bar, figure.reached(value)))
+        found = re.findall(figure.pattern, done.stdout, re.MULTILINE)
+        if not found:
+            raise RuntimeError(f"{bench.program} says nothing of {figure.title}:\n{done.stdout[-1000:]}")
+        value = figure.worst([float(one) for one in found] if isinstance(found[0], str) else found)
+        rows.append(tools.row(figure.title, figure.unit, value, None, figure.bar, figure.reached(value) if figure.bar else None))
     return rows
 
 

@@ -312,6 +312,13 @@ fn one_tenant_as_0_3_14() {
     play(&Setup { version: yb_types::WireVersion::V0_3_14, tenants: &["default"], many_tenants: false, seed: 2 });
 }
 
+/// Registered, registered, not registered, no tenant's name.
+#[test]
+fn many_tenants_as_0_3_13() {
+    let tenants = &["default", "second", "nobody", "_wrong"];
+    play(&Setup { version: yb_types::WireVersion::V0_3_13, tenants, many_tenants: true, seed: 3 });
+}
+
 #[test]
 fn every_rule_is_in_the_docs() {
     let page =

@@ -22,7 +22,7 @@ pub struct Setup {
 impl Setup {
     fn flags(&self, port: u16, admin: u16) -> Vec<String> {
         let lease = super::LEASE.as_millis();
-        vec![
+        let mut flags = vec![
             format!("--rpc_port={port}"),
             format!("--metrics_port={admin}"),
             "--rpc_address=127.0.0.1".to_owned(),
@@ -33,7 +33,16 @@ impl Setup {
             "--max_kv_soft_pin_ttl=86400000".to_owned(),
             "--eviction_high_watermark_ratio=0.99".to_owned(),
             format!("--enable_multi_tenants={}", self.many_tenants),
-        ]
+        ];
+        if self.many_tenants {
+            // Each side its own file: it is rewritten.
+            let path = std::env::temp_dir().join(format!("quotas-{}-{port}-{admin}.yaml", std::process::id()));
+            let policies =
+                "version: 1\ntenants:\n  - name: default\n    quota: 1TB\n  - name: second\n    quota: 1TB\n";
+            std::fs::write(&path, policies).unwrap();
+            flags.push(format!("--tenant_quota_connector_uri={}", path.display()));
+        }
+        flags
     }
 }
 

@@ -211,6 +211,11 @@ pub const RULES: &[Rule] = &[
         },
     },
     Rule {
+        name: "tenant-told-first",
+        parts: false,
+        applies: |pair| !pair.ours.succeeded() && pair.theirs.is_code(Code::TENANT_NOT_REGISTERED),
+    },
+    Rule {
         name: "not-built",
         parts: true,
         applies: |pair| pair.ours.is_code(Code::NOT_SUPPORTED) || matches!(pair.op, Op::Idle { .. }),

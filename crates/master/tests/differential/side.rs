@@ -503,7 +503,9 @@ impl Side {
         let single = |op: Op, side: &mut Side| side.play(&op).pop();
         for _ in 0..3 {
             let removed = single(Op::Remove { form: Form::Single, keys: vec![key], force: true }, self);
-            if removed.is_some_and(|answer| answer.is_code(ErrorCode::OBJECT_NOT_FOUND)) {
+            // A name that is no tenant's has no keys.
+            let gone = [ErrorCode::OBJECT_NOT_FOUND, ErrorCode::INVALID_PARAMS];
+            if removed.is_some_and(|answer| gone.iter().any(|code| answer.is_code(*code))) {
                 return;
             }
             for c in 0..CLIENTS {

@@ -211,6 +211,18 @@ pub const RULES: &[Rule] = &[
         },
     },
     Rule {
+        name: "dfs-for-a-tenant",
+        parts: false,
+        applies: |pair| codes(pair, Code::DFS_SERVICE_UNAVAILABLE, Code::INVALID_PARAMS),
+    },
+    Rule {
+        name: "copy-whose-source-is-lost",
+        parts: true,
+        applies: |pair| {
+            pair.memory.copies == OWNERS.len() && codes(pair, Code::OBJECT_NOT_FOUND, Code::REPLICA_IS_NOT_READY)
+        },
+    },
+    Rule {
         name: "tenant-told-first",
         parts: false,
         applies: |pair| !pair.ours.succeeded() && pair.theirs.is_code(Code::TENANT_NOT_REGISTERED),

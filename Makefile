@@ -46,6 +46,7 @@ gate: ## instructions per operation against the recorded ceilings (needs valgrin
 
 bench: build wheel ## the figures, side by side with Mooncake's wheel
 	$(CARGO) build --release --locked -p yb-sched --example rerouting
+	$(CARGO) build --release --locked -p yb-alloc -p yb-catalog -p yb-master --examples
 	scripts/bench.sh
 
 wheel: ## the Python wheel, with the commands in it, into dist/

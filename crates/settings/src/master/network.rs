@@ -9,7 +9,7 @@ pub(super) const NETWORK: &[Setting] = &[
     Setting::peer("rpc_address", Kind::Text, "0.0.0.0", "Address the RPC server listens on.").unit(Unit::Address),
     Setting::ours("advertise_address", Kind::Text, "", "Address clients are told to use, host or host:port; empty takes the listen address. The peer has one setting for both.")
         .unit(Unit::Address),
-    Setting::ours("compat_listen", Kind::List, "", "Further listeners for older generations of the wire, GENERATION:PORT or GENERATION:ADDRESS:PORT, repeatable. Generations: 0.3.10, 0.3.10.post1, 0.3.10.post2, 0.3.11, 0.3.12, 0.3.13, 0.3.14 (the main port serves 0.3.13 and 0.3.14 side by side)."),
+    Setting::ours("compat_listen", Kind::List, "", "Further listeners for older generations of the wire, GENERATION:PORT or GENERATION:ADDRESS:PORT, repeatable. Generations: 0.3.10, 0.3.10.post1, 0.3.10.post2, 0.3.11, 0.3.12, 0.3.12.post1, 0.3.13, 0.3.14 (the main port serves 0.3.13 and 0.3.14 side by side)."),
     Setting::peer("rpc_interface", Kind::Text, "", "Listen on the IPv4 address of this network interface."),
     Setting::peer("rpc_thread_num", Kind::I32, "0", "Worker threads of the RPC server; 0 takes `max_threads`, at most one per core.").range(0, 1024),
     Setting::peer("max_threads", Kind::I32, "16", "Older name of `rpc_thread_num`, capped by the number of cores.").range(1, 1024),
@@ -104,11 +104,11 @@ pub(super) const LOGGING: &[Setting] = &[
     Setting::peer("logbufsecs", Kind::I32, "30", "Seconds a log line may be buffered.")
         .no_effect("lines are not buffered"),
     Setting::peer("logbuflevel", Kind::I32, "0", "Levels that are buffered.").no_effect("lines are not buffered"),
-    Setting::peer("logfile_mode", Kind::I32, "436", "Mode of log files.").no_effect("there are no log files"),
+    Setting::peer("logfile_mode", Kind::I32, "436", "Mode of log files.").no_effect("the umask decides"),
     Setting::peer("stop_logging_if_full_disk", Kind::Bool, "false", "Stop when the disk is full.")
-        .no_effect("there are no log files"),
+        .no_effect("a line that cannot be written is lost, the master goes on"),
     Setting::peer("drop_log_memory", Kind::Bool, "true", "Drop log pages from memory.")
-        .no_effect("there are no log files"),
+        .no_effect("the kernel drops them when it needs memory"),
     Setting::peer("log_backtrace_at", Kind::Text, "", "Backtrace at file:line.").not_built("backtraces at log lines"),
     Setting::peer("alsologtoemail", Kind::Text, "", "Addresses to mail logs to.").not_built("mailing logs"),
     Setting::peer("logemaillevel", Kind::I32, "999", "Level from which logs are mailed.").not_built("mailing logs"),

@@ -103,7 +103,7 @@ pub(super) const OBJECTS: &[Setting] = &[
         "false",
         "All standbys know weight records.",
     )
-    .not_built("managed weights"),
+    .not_built("operation log"),
 ];
 
 pub(super) const CLIENTS: &[Setting] = &[

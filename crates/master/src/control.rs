@@ -160,7 +160,8 @@ mod tests {
         let mut live: Vec<&str> =
             MASTER.settings().filter(|setting| setting.live).map(|setting| setting.name).collect();
         let mut known = TAKE_EFFECT.to_vec();
-        (live.sort_unstable(), known.sort_unstable());
+        live.sort_unstable();
+        known.sort_unstable();
         assert_eq!(live, known);
     }
 }

@@ -90,10 +90,7 @@ impl Catalog {
         let Caller { tenant, client, now } = call.caller;
         let hash = self.hash(tenant, call.key);
         let mut state = self.shards[hash.shard].state.write();
-        let slot = state.find(tenant, hash.word, call.key).ok_or(ErrorCode::OBJECT_NOT_FOUND)?;
-        if !self.drop_lost_replicas(&mut state, slot, now) {
-            return Err(ErrorCode::OBJECT_NOT_FOUND);
-        }
+        let slot = self.find_live(&mut state, tenant, hash, call.key, now).ok_or(ErrorCode::OBJECT_NOT_FOUND)?;
         check_free(&mut state.slab[slot], call)?;
         if self.copies.lock().is_stale(client, hash, now) {
             return Err(ErrorCode::OBJECT_HAS_REPLICATION_TASK);
@@ -249,12 +246,10 @@ impl Catalog {
         let Caller { tenant, client, now } = end.caller;
         // About an older copy, which ended without its client.
         let is_late = self.copies.lock().settle_stale(client, hash);
-        let slot = state.find(tenant, hash.word, end.key).ok_or(ErrorCode::OBJECT_NOT_FOUND)?;
-        if !self.drop_lost_replicas(state, slot, now) {
-            // What the client had to say about the copy that just went is said.
-            self.copies.lock().settle_stale(client, hash);
-            return Err(ErrorCode::OBJECT_NOT_FOUND);
-        }
+        let slot = self.find_live(state, tenant, hash, end.key, now);
+        // What the client had to say about a copy that went just now is said.
+        let is_late = self.copies.lock().settle_stale(client, hash) || is_late;
+        let slot = slot.ok_or(ErrorCode::OBJECT_NOT_FOUND)?;
         let copying = state.slab[slot].extras().and_then(|extras| extras.copy.as_deref());
         let running = copying.and_then(Copying::running).filter(|_| !is_late);
         let running = running.ok_or(ErrorCode::OBJECT_NO_REPLICATION_TASK)?;

@@ -1,5 +1,5 @@
-//! The catalog against a small model: every answer of a long random run, and above all that no address is given out
-//! while somebody may still read or write there.
+//! The catalog against a small model: every answer of a long random run of two tenants, and above all that no address is
+//! given out while somebody may still read or write there.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -14,6 +14,7 @@ use yb_types::*;
 const STEPS: u32 = if cfg!(debug_assertions) { 100_000 } else { 1_000_000 };
 const KEYS: u64 = 40;
 const WRITERS: u64 = 3;
+const SEGMENTS: [&str; 3] = ["a", "b", "c"];
 const SEGMENT_BYTES: u64 = 64 << 10;
 
 #[derive(Clone, Debug)]
@@ -28,6 +29,22 @@ struct Object {
     hard_pin: bool,
     state: State,
     found: Found,
+    copying: Option<Copying>,
+}
+
+/// A copy or a move under way.
+#[derive(Clone, Debug)]
+struct Copying {
+    client: u64,
+    kind: CopyKind,
+    source: String,
+    /// New replicas: segment and address.
+    targets: Vec<(String, u64)>,
+    /// The target of a move that held a replica already.
+    existing: Option<String>,
+    until: MonotonicTime,
+    /// Something that it needs went away.
+    lost: bool,
 }
 
 impl Object {
@@ -52,6 +69,8 @@ struct Touched {
 
 struct Model {
     pool: Pool,
+    tenants: [Tenant; 2],
+    /// By tenant and key.
     objects: BTreeMap<String, Object>,
     /// Upserts under way of readable objects.
     successors: BTreeMap<String, Object>,
@@ -62,26 +81,55 @@ struct Model {
     segments: Vec<(u64, &'static str, bool)>,
     next_segment: u64,
     random: u64,
+    /// Copies that ended without their client, until when it is surely held to account for them.
+    stale: BTreeMap<(String, u64), MonotonicTime>,
     /// Objects replaced by an upsert.
     switched: u32,
+    copied: u32,
+    moved: u32,
+    copies_lost: u32,
+}
+
+const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(600);
+
+/// Turns the pool to the tenant of an object of the model, which is told by the first letter; answers the key.
+fn aim<'k>(pool: &mut Pool, tenants: &[Tenant; 2], name: &'k str) -> &'k str {
+    pool.tenant = tenants[usize::from(name.starts_with('B'))];
+    &name[1..]
 }
 
 impl Model {
     fn new(seed: u64) -> Self {
         let segments = vec![(1, "a", true), (2, "b", true), (3, "c", true)];
         let named: Vec<(&str, u64)> = segments.iter().map(|(_, name, _)| (*name, SEGMENT_BYTES)).collect();
-        let pool = Pool::with(CatalogSettings { hash_seed: seed, ..CatalogSettings::default() }, &named);
+        let settings =
+            CatalogSettings { hash_seed: seed, multi_tenant: true, tenants_max: 2, ..CatalogSettings::default() };
+        let pool = Pool::with(settings, &named);
+        let tenants = ["first", "second"].map(|name| {
+            pool.catalog.tenants().set_policy(name, 1 << 30, pool.now).unwrap();
+            pool.catalog.tenants().writer(name.as_bytes())
+        });
         Model {
             pool,
+            tenants,
             objects: BTreeMap::new(),
             successors: BTreeMap::new(),
             owed: BTreeMap::new(),
             touched: Vec::new(),
             segments,
             next_segment: 4,
+            stale: BTreeMap::new(),
             switched: 0,
+            copied: 0,
+            moved: 0,
+            copies_lost: 0,
             random: seed,
         }
+    }
+
+    fn peek(&mut self, name: &str) -> Result<Found, ErrorCode> {
+        let key = aim(&mut self.pool, &self.tenants, name);
+        self.pool.peek(key)
     }
 
     fn below(&mut self, bound: u64) -> u64 {
@@ -120,13 +168,18 @@ impl Model {
     /// Objects that eviction took: only such as it may take. An upsert under way has the key then.
     fn reconcile(&mut self) {
         let now = self.pool.now;
-        let is_gone = |key: &str, object: &Object| {
-            matches!(object.state, State::Readable { .. }) && self.pool.peek(key).is_err()
-                || self.pool.peek(key) == Err(ErrorCode::OBJECT_NOT_FOUND)
+        let (pool, tenants) = (&mut self.pool, &self.tenants);
+        let mut is_gone = |name: &str, object: &Object| {
+            let key = aim(pool, tenants, name);
+            let found = pool.peek(key);
+            matches!(object.state, State::Readable { .. }) && found.is_err()
+                || found == Err(ErrorCode::OBJECT_NOT_FOUND)
         };
-        let gone = self.objects.iter().filter(|(key, object)| is_gone(key, object)).map(|(key, _)| key.clone());
-        for key in gone.collect::<Vec<_>>() {
+        let mut gone = self.objects.clone();
+        gone.retain(|key, object| is_gone(key, object));
+        for key in gone.into_keys() {
             let object = self.objects.remove(&key).unwrap();
+            assert!(object.copying.is_none(), "{key} was being copied");
             match object.state {
                 State::Readable { lease } => assert!(lease <= now && !object.hard_pin, "{key} was protected"),
                 State::Unfinished { .. } => panic!("{key} was evicted while being written"),
@@ -153,15 +206,25 @@ impl Model {
         let owes = self.owed.get(&(key.to_owned(), writer)).is_some_and(|(until, _)| *until > self.pool.now);
         let own = owes || write.as_ref().is_some_and(|write| write.writer == writer);
         let may_overtake = |model: &Model, write: &Object| upsert || write.started() + 30 * SECOND < model.pool.now;
+        let copied = readable.as_ref().is_some_and(|object| object.copying.is_some());
+        let bare = aim(&mut self.pool, &self.tenants, key);
         let answer =
-            if upsert { self.pool.upsert_start(writer, key, size) } else { self.pool.start(writer, key, size) };
+            if upsert { self.pool.upsert_start(writer, bare, size) } else { self.pool.start(writer, bare, size) };
+        assert_eq!(answer == Err(PutRefusal::Copied), upsert && copied && !owes, "{key}");
         match answer {
+            Err(PutRefusal::Copied) => {}
             Err(PutRefusal::OwnWriteOpen) => assert!(own, "{key}"),
             Err(PutRefusal::Exists) => assert!(readable.is_some() && !upsert, "{key}"),
             Err(PutRefusal::Busy) => {
                 assert!(!upsert && readable.is_none() && !may_overtake(self, &write.unwrap()), "{key}");
             }
-            Err(PutRefusal::NoSpace | PutRefusal::NothingEvictable | PutRefusal::NoSegment) => {
+            Err(
+                PutRefusal::NoSpace
+                | PutRefusal::NothingEvictable
+                | PutRefusal::NoSegment
+                | PutRefusal::QuotaExceeded
+                | PutRefusal::LargerThanQuota,
+            ) => {
                 assert!(!own && (upsert || readable.is_none()), "{key}");
                 // The old write of a put had to go before the lack of space was known.
                 if let (false, Some(write)) = (upsert, write) {
@@ -170,8 +233,7 @@ impl Model {
                     self.overtake(key, &write);
                 }
                 self.reconcile();
-                let stays =
-                    readable.is_none_or(|object| self.pool.peek(key).unwrap().generation == object.found.generation);
+                let stays = readable.is_none_or(|object| self.peek(key).unwrap().generation == object.found.generation);
                 assert!(stays, "{key} went for its own upsert");
             }
             Err(refusal) => panic!("start of {key}: {refusal}"),
@@ -188,7 +250,8 @@ impl Model {
                 assert!(found.replicas.len() <= 3 && !found.replicas.is_empty());
                 self.touch(&found, MonotonicTime(u64::MAX), true);
                 let hard_pin = self.pool.config.with_hard_pin || readable.as_ref().is_some_and(|old| old.hard_pin);
-                let object = Object { writer, hard_pin, state: State::Unfinished { started: self.pool.now }, found };
+                let state = State::Unfinished { started: self.pool.now };
+                let object = Object { writer, hard_pin, state, found, copying: None };
                 let books = if readable.is_some() { &mut self.successors } else { &mut self.objects };
                 books.insert(key.into(), object);
             }
@@ -220,7 +283,8 @@ impl Model {
         let writer = write.as_ref().or(object.as_ref()).map_or(0, |object| object.writer);
         let caller = if stranger { self.below(WRITERS) } else { writer };
         let now = self.pool.now;
-        let answer = if revoke { self.pool.revoke(caller, key) } else { self.pool.end(caller, key) };
+        let bare = aim(&mut self.pool, &self.tenants, key);
+        let answer = if revoke { self.pool.revoke(caller, bare) } else { self.pool.end(caller, bare) };
         let owed = self.owed.remove(&(key.to_owned(), caller)).filter(|(until, _)| *until > now);
         let Some(object) = object else { return assert_eq!(answer, Err(ErrorCode::OBJECT_NOT_FOUND)) };
         if let Some(mut write) = write.filter(|write| write.writer == caller) {
@@ -252,7 +316,8 @@ impl Model {
 
     fn get(&mut self, key: &str) {
         let until = self.pool.now + 10 * SECOND;
-        let answer = self.pool.get(key);
+        let bare = aim(&mut self.pool, &self.tenants, key);
+        let answer = self.pool.get(bare);
         match self.objects.get_mut(key).map(|object| (&mut object.state, &object.found)) {
             None => assert_eq!(answer, Err(ErrorCode::OBJECT_NOT_FOUND)),
             Some((State::Unfinished { .. }, _)) => assert_eq!(answer, Err(ErrorCode::REPLICA_IS_NOT_READY)),
@@ -269,7 +334,9 @@ impl Model {
 
     fn remove(&mut self, key: &str) {
         let force = Force::from(self.below(2) == 0);
-        let answer = self.pool.remove(key, force);
+        let bare = aim(&mut self.pool, &self.tenants, key);
+        let answer = self.pool.remove(bare, force);
+        let copying = self.objects.get(key).and_then(|object| object.copying.as_ref());
         match self.objects.get(key).map(|object| &object.state) {
             None => assert_eq!(answer, Err(ErrorCode::OBJECT_NOT_FOUND)),
             Some(State::Unfinished { .. }) => assert_eq!(answer, Err(ErrorCode::REPLICA_IS_NOT_READY)),
@@ -279,11 +346,137 @@ impl Model {
             Some(State::Readable { .. }) if self.successors.contains_key(key) => {
                 assert_eq!(answer, Err(ErrorCode::REPLICA_IS_NOT_READY));
             }
+            Some(State::Readable { .. }) if copying.is_some_and(|copying| !copying.targets.is_empty()) => {
+                assert_eq!(answer, Err(ErrorCode::REPLICA_IS_NOT_READY));
+            }
+            Some(State::Readable { .. }) if copying.is_some() => {
+                assert_eq!(answer, Err(ErrorCode::OBJECT_HAS_REPLICATION_TASK));
+            }
             Some(State::Readable { .. }) => {
                 assert_eq!(answer, Ok(()));
                 self.objects.remove(key);
             }
         }
+    }
+
+    fn begin_copy(&mut self, key: &str) {
+        let client = 200 + self.below(3);
+        let kind = if self.below(2) == 0 { CopyKind::Copy } else { CopyKind::Move };
+        let object = self.objects.get(key).cloned();
+        // Mostly from where it is.
+        let source = match &object {
+            Some(object) if self.below(8) > 0 => object.found.replicas[0].0.clone(),
+            _ => SEGMENTS[self.below(3) as usize].to_owned(),
+        };
+        let mut targets = vec![SEGMENTS[self.below(3) as usize]];
+        if kind == CopyKind::Copy && self.below(3) == 0 {
+            targets.push(SEGMENTS[self.below(3) as usize]);
+        }
+        let bare = aim(&mut self.pool, &self.tenants, key);
+        let caller = self.pool.caller(client);
+        let call = CopyCall { caller, key: bare.as_bytes(), source: &source, targets: &targets, lease: None };
+        let (mut placed, now) = (Vec::new(), self.pool.now);
+        let sink = |view: CopyView<'_>| {
+            placed.extend(view.targets.iter().map(|t| (t.segment.info().name.clone(), t.address, t.status)));
+        };
+        let answer = match kind {
+            CopyKind::Copy => self.pool.catalog.copy_start(&call, sink),
+            CopyKind::Move => self.pool.catalog.move_start(&call, sink),
+        };
+        let is_mounted = |name: &str| self.segments.iter().any(|(_, known, mounted)| *known == name && *mounted);
+        if kind == CopyKind::Move && targets == [source.as_str()] {
+            return assert_eq!(answer, Err(ErrorCode::INVALID_PARAMS));
+        }
+        if !targets.iter().all(|target| is_mounted(target)) {
+            return assert_eq!(answer, Err(ErrorCode::SEGMENT_NOT_FOUND));
+        }
+        let Some(object) = object else { return assert_eq!(answer, Err(ErrorCode::OBJECT_NOT_FOUND)) };
+        if self.successors.contains_key(key) {
+            return assert_eq!(answer, Err(ErrorCode::REPLICA_NOT_FOUND));
+        }
+        let owes = self.stale.get(&(key.to_owned(), client)).copied();
+        if object.copying.is_some() || owes.is_some_and(|until| until > now) {
+            return assert_eq!(answer, Err(ErrorCode::OBJECT_HAS_REPLICATION_TASK));
+        }
+        // When exactly it is forgiven depends on when the end of its copy was noticed.
+        if owes.is_some() && answer == Err(ErrorCode::OBJECT_HAS_REPLICATION_TASK) {
+            return;
+        }
+        self.stale.remove(&(key.to_owned(), client));
+        let holds = |name: &str| object.found.replicas.iter().any(|replica| replica.0 == name);
+        if matches!(object.state, State::Unfinished { .. }) || !holds(&source) {
+            return assert_eq!(answer, Err(ErrorCode::REPLICA_NOT_FOUND));
+        }
+        let mut new: Vec<&str> = targets.iter().copied().filter(|target| !holds(target)).collect();
+        new.dedup();
+        if answer.is_err() {
+            assert!(!new.is_empty());
+            let full = [Err(ErrorCode::NO_AVAILABLE_HANDLE), Err(PutRefusal::QuotaExceeded.code())];
+            return assert!(full.contains(&answer), "{key}: {answer:?}");
+        }
+        assert!(placed.iter().map(|(name, ..)| name.as_str()).eq(new.iter().copied()), "{placed:?} {new:?}");
+        let existing = targets.iter().find(|target| kind == CopyKind::Move && holds(target)).map(|at| (*at).to_owned());
+        let aside = Found { replicas: placed.clone(), ..object.found.clone() };
+        self.assert_clear(key, &aside);
+        let until = now + TIMEOUT;
+        self.touch(&aside, until, true);
+        let targets = placed.into_iter().map(|(name, address, _)| (name, address)).collect();
+        let copying = Copying { client, kind, source, targets, existing, until, lost: false };
+        self.objects.get_mut(key).unwrap().copying = Some(copying);
+    }
+
+    fn end_copy(&mut self, key: &str, revoke: bool) {
+        let object = self.objects.get(key).cloned();
+        let known = object.as_ref().and_then(|object| object.copying.clone());
+        let stranger = self.below(5) == 0;
+        let by = known.as_ref().map_or(200, |copying| copying.client);
+        let by = if stranger { 200 + self.below(3) } else { by };
+        let kind = match &known {
+            Some(copying) if self.below(8) > 0 => copying.kind,
+            _ => CopyKind::Move,
+        };
+        let bare = aim(&mut self.pool, &self.tenants, key);
+        let end = CopyEnd { caller: self.pool.caller(by), key: bare.as_bytes(), kind, lease: None };
+        let answer = match revoke {
+            true => self.pool.catalog.copy_revoke(&end, &mut self.pool.effects),
+            false => self.pool.catalog.copy_end(&end),
+        };
+        let owes = self.stale.remove(&(key.to_owned(), by));
+        let Some(object) = object else { return assert_eq!(answer, Err(ErrorCode::OBJECT_NOT_FOUND)) };
+        let late = answer == Err(ErrorCode::OBJECT_NO_REPLICATION_TASK);
+        let Some(copying) = known.filter(|_| owes.is_none_or(|until| until <= self.pool.now && !late)) else {
+            return assert_eq!(answer, Err(ErrorCode::OBJECT_NO_REPLICATION_TASK), "{key}");
+        };
+        if copying.client != by {
+            return assert_eq!(answer, Err(ErrorCode::ILLEGAL_CLIENT));
+        }
+        if copying.kind != kind {
+            return assert_eq!(answer, Err(ErrorCode::INVALID_PARAMS));
+        }
+        self.objects.get_mut(key).unwrap().copying = None;
+        if revoke {
+            return assert_eq!(answer, Ok(()));
+        }
+        assert_eq!(answer, if copying.lost { Err(ErrorCode::REPLICA_IS_GONE) } else { Ok(()) }, "{key}");
+        let is_target = |segment: &str, address: u64| copying.targets.iter().any(|t| t.0 == segment && t.1 == address);
+        let generation = object.found.generation;
+        self.touched.retain(|t| !(t.for_writer && t.generation == generation && is_target(&t.segment, t.from)));
+        let replicas = &mut self.objects.get_mut(key).unwrap().found.replicas;
+        for (name, address) in &copying.targets {
+            replicas.push((name.clone(), *address, ReplicaStatus::COMPLETE));
+        }
+        if kind == CopyKind::Move && !copying.lost {
+            replicas.retain(|replica| replica.0 != copying.source);
+        }
+        self.copied += u32::from(kind == CopyKind::Copy);
+        self.moved += u32::from(kind == CopyKind::Move);
+        self.copies_lost += u32::from(copying.lost);
+    }
+
+    /// The model's side of copies whose object is gone.
+    fn note_stale(&mut self, key: &str, copying: &Copying) {
+        let until = self.pool.now.max(copying.until) + TIMEOUT;
+        self.stale.insert((key.to_owned(), copying.client), until);
     }
 
     fn confirm(&mut self) {
@@ -302,6 +495,7 @@ impl Model {
             let id = SegmentId(Uuid { first: number, second: 2 });
             self.pool.catalog.unmount(id, client(99 + at as u64 + 1), self.pool.now, &mut self.pool.effects).unwrap();
             self.touched.retain(|touched| touched.segment != name);
+            let mut overdue = Vec::new();
             for books in [&mut self.objects, &mut self.successors] {
                 for object in books.values_mut() {
                     object.found.replicas.retain(|replica| replica.0 != name);
@@ -312,7 +506,22 @@ impl Model {
                         self.owed.insert((key.clone(), object.writer), owed);
                     }
                 }
+                for (key, object) in books.iter_mut() {
+                    let is_empty = object.found.replicas.is_empty();
+                    let Some(copying) = &mut object.copying else { continue };
+                    let lost = copying.targets.len();
+                    copying.targets.retain(|target| target.0 != name);
+                    copying.lost |= copying.source == name
+                        || copying.existing.as_deref() == Some(name)
+                        || copying.targets.len() < lost;
+                    if is_empty {
+                        overdue.push((key.clone(), copying.clone()));
+                    }
+                }
                 books.retain(|_, object| !object.found.replicas.is_empty());
+            }
+            for (key, copying) in overdue {
+                self.note_stale(&key, &copying);
             }
             let orphans = self.successors.keys().filter(|key| !self.objects.contains_key(*key)).cloned();
             for key in orphans.collect::<Vec<_>>() {
@@ -341,17 +550,43 @@ impl Model {
             let gone: Vec<Object> = reaped.iter().filter_map(|key| books.remove(key)).collect();
             gone.iter().for_each(|write| self.give_up_write(write));
         }
+        let mut overdue = Vec::new();
+        for (key, object) in &mut self.objects {
+            overdue
+                .extend(object.copying.take_if(|copying| copying.until <= now).map(|copying| (key.clone(), copying)));
+        }
+        for (key, copying) in overdue {
+            self.note_stale(&key, &copying);
+        }
         self.touched.retain(|touched| touched.until > now);
     }
 
+    /// Mostly one of the objects that are meant, if there is one; else the key given.
+    fn pick(&mut self, key: String, is_meant: impl Fn(&Object) -> bool) -> String {
+        let meant: Vec<String> = self.objects.iter().filter(|(_, o)| is_meant(o)).map(|(key, _)| key.clone()).collect();
+        if meant.is_empty() || self.below(4) == 0 {
+            return key;
+        }
+        meant[self.below(meant.len() as u64) as usize].clone()
+    }
+
     fn step(&mut self) {
-        let key = format!("key-{}", self.below(KEYS));
+        let tenant = if self.below(2) == 0 { 'A' } else { 'B' };
+        let key = format!("{tenant}key-{}", self.below(KEYS / 2));
         match self.below(1000) {
-            0..300 => self.start(&key),
-            300..600 => self.end(&key, false),
-            600..640 => self.end(&key, true),
-            640..800 => self.get(&key),
-            800..900 => self.remove(&key),
+            0..280 => self.start(&key),
+            280..560 => self.end(&key, false),
+            560..600 => self.end(&key, true),
+            600..720 => self.get(&key),
+            720..800 => self.remove(&key),
+            800..840 => {
+                let key = self.pick(key, |object| matches!(object.state, State::Readable { .. }));
+                self.begin_copy(&key);
+            }
+            number @ 840..900 => {
+                let key = self.pick(key, |object| object.copying.is_some());
+                self.end_copy(&key, number >= 885);
+            }
             900..950 => self.confirm(),
             950..995 => self.time_passes(),
             _ => self.swap_segment(),
@@ -373,5 +608,7 @@ fn every_answer_of_a_long_run_is_the_models() {
         assert!(stats.evicted_keys > 50 && stats.quiesced > 20 && stats.lease_deferred > 10, "{stats:?}");
         assert!(stats.released > stats.quiesced && stats.lost_keys > 10, "{stats:?}");
         assert!(model.switched > 20, "{} upserts", model.switched);
+        assert!(model.copied > 20 && model.moved > 20, "{} copies, {} moves", model.copied, model.moved);
+        assert!(model.copies_lost > 0, "no copy lost what it needed");
     }
 }

@@ -118,7 +118,7 @@ impl Default for CatalogSettings {
         CatalogSettings {
             lease_ttl: Duration::from_secs(10),
             soft_pin_ttl: Duration::from_secs(30 * 60),
-            soft_pin_ttl_max: Duration::from_secs(24 * 3600),
+            soft_pin_ttl_max: Duration::from_secs(7 * 24 * 3600),
             evict_soft_pinned: true,
             eviction_policy: PolicyKind::default(),
             eviction_ratio: 0.05,

@@ -24,7 +24,7 @@ fn arguments_are_checked_in_the_peers_order() {
     assert_eq!(refused(|c| c.dfs_replica_num = 1), ErrorCode::DFS_SERVICE_UNAVAILABLE);
     assert_eq!(refused(|c| c.nof_replica_num = 1), ErrorCode::INVALID_PARAMS);
     assert_eq!(refused(|c| c.soft_pin_ttl_ms = Some(5)), ErrorCode::INVALID_PARAMS);
-    let too_long = 24 * 3600 * 1000 + 1;
+    let too_long = 7 * 24 * 3600 * 1000 + 1;
     let pin = |c: &mut ReplicateConfig, ms| (c.soft_pin_action, c.soft_pin_ttl_ms) = (SoftPinAction::ENABLE, Some(ms));
     assert_eq!(refused(|c| pin(c, too_long)), ErrorCode::INVALID_PARAMS);
     assert_eq!(refused(|c| c.group_ids = Some(vec!["a".into(), "b".into()])), ErrorCode::INVALID_PARAMS);

@@ -18,8 +18,8 @@ pub(super) const OBJECTS: &[Setting] = &[
     Setting::peer(
         "max_kv_soft_pin_ttl",
         Kind::Duration,
-        "86400000",
-        "Longest soft pin a put may ask for. The 0.3.14 default is 604800000.",
+        "604800000",
+        "Longest soft pin a put may ask for. The 0.3.13 default is 86400000; the longer one of 0.3.14 refuses nobody.",
     )
     .unit(Unit::Millis)
     .live(),

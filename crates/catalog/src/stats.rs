@@ -66,7 +66,7 @@ stats! {
     promotions_failed,
     /// Given up since nobody ended them.
     promotions_expired,
-    /// Puts that found no space at all.
+    /// Tries of puts that found no space at all; a put that its caller tries again counts each time.
     alloc_failures,
     /// Puts that got fewer replicas than asked for.
     partial_allocations,

@@ -13,7 +13,7 @@ use yb_catalog::{Caller, Catalog, Effects, ObjectView, PutCall, PutRefusal, Rand
 use yb_env::Rng;
 use yb_pack::Scratch;
 use yb_rpc::DeferredReply;
-use yb_types::{ErrorCode, MonotonicTime, ReplicateConfig};
+use yb_types::{MonotonicTime, ReplicateConfig};
 use yb_wire::{Rpc, WireProfile};
 
 use crate::handlers::{count_refusal, replica_ref};
@@ -135,7 +135,9 @@ impl Waiting {
                         // Its segment went away while the others waited.
                         None => {
                             failed += 1;
-                            writer.err(ErrorCode::NO_AVAILABLE_HANDLE);
+                            let refusal = PutRefusal::NoSegment;
+                            count_refusal(shared, lane, refusal, *batch);
+                            writer.err(refusal.code());
                         }
                     });
                 }

@@ -87,6 +87,8 @@ fn where_waiting_is_of_no_use_the_answer_comes_at_once() {
     }
     let answers = batch(&caller, &[b"new"], SIZE);
     assert_eq!(answers, [Err(ErrorCode::NO_AVAILABLE_HANDLE)], "everything is leased");
+    let starved = rig.metric("master_put_start_alloc_failures_total");
+    assert_eq!(starved, 2, "each put once, however often it was tried");
     let there = (0..OBJECTS).filter(|at| caller.exists(format!("old-{at}").as_bytes())).count() as u64;
     assert_eq!(there, OBJECTS);
 }

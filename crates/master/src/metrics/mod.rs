@@ -247,6 +247,16 @@ impl MasterMetrics {
         lane.add(self.refusals.at(at.unwrap_or(REFUSALS.len() - 1)), 1);
     }
 
+    /// Puts refused for good since no memory was to be had for them, whatever the reason.
+    fn puts_without_space(&self) -> u64 {
+        let starved = |label: &str| {
+            let known = REFUSALS.iter().find(|(known, _)| *known == label);
+            known.is_some_and(|(_, reasons)| reasons.iter().any(|why| why.code() == ErrorCode::NO_AVAILABLE_HANDLE))
+        };
+        let refused = self.metrics.by_value(self.refusals);
+        refused.into_iter().filter(|(label, _)| starved(label)).map(|(_, puts)| puts).sum()
+    }
+
     pub(crate) fn value_size(&self, lane: &Lane, bytes: u64) {
         lane.observe(&self.metrics, self.value_sizes, bytes);
     }

@@ -7,6 +7,7 @@ use yb_metrics::{TextWriter, seconds};
 use yb_rpc::CounterSnapshot;
 use yb_types::SegmentStatus;
 
+use super::MasterMetrics;
 use super::peer::write_unfed;
 use super::process::ProcessMemory;
 use crate::shared::Shared;
@@ -16,6 +17,7 @@ pub(crate) fn write_page(shared: &Shared) -> String {
     let mut out = TextWriter::default();
     let (stats, memory) = (shared.catalog.stats(), ProcessMemory::now());
     write_catalog(&mut out, &stats);
+    write_starved(&mut out, &shared.metrics);
     write_segments(&mut out, shared);
     write_tiers(&mut out, &stats);
     write_weights(&mut out, shared);
@@ -27,6 +29,11 @@ pub(crate) fn write_page(shared: &Shared) -> String {
     write_process(&mut out, shared, &stats, &memory);
     write_unfed(&mut out);
     out.into_string()
+}
+
+/// Puts that found no space, each once: one that waited for space tried several times.
+fn write_starved(out: &mut TextWriter, metrics: &MasterMetrics) {
+    out.counter("master_put_start_alloc_failures_total", "Puts that found no space", metrics.puts_without_space());
 }
 
 /// Gauges and counters that the catalog keeps, under the peer's names.
@@ -44,7 +51,6 @@ fn write_catalog(out: &mut TextWriter, stats: &Stats) {
         out.gauge(name, help, value);
     }
     for (name, help, value) in [
-        ("master_put_start_alloc_failures_total", "Puts that found no space", stats.alloc_failures),
         ("master_put_start_partial_allocations_total", "Puts with fewer replicas", stats.partial_allocations),
         ("master_attempted_evictions_total", "Rounds of eviction", stats.evictions_attempted),
         ("master_successful_evictions_total", "Rounds that freed something", stats.evictions_successful),

@@ -92,7 +92,7 @@ impl Window {
         Snapshot {
             at: Some(now),
             counts: families().map(|name| metrics.counts(name)).collect(),
-            alloc_failures: stats.alloc_failures,
+            alloc_failures: metrics.puts_without_space(),
             partial_allocations: stats.partial_allocations,
         }
     }

@@ -1,6 +1,7 @@
 //! Functions of features that are not built: answered with their own type, so that a client goes on.
 //!
-//! NVMe-oF mounts get what the peer says in a build without it, their listing is empty.
+//! NVMe-oF mounts get what the peer says in a build without it, their listing is empty, and none has the
+//! name that is asked for.
 
 use yb_rpc::{Outcome, Reply};
 use yb_types::ErrorCode;
@@ -31,7 +32,6 @@ pub(crate) fn dispatch(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outco
         return context.typed::<call::GetAllNofSegments>(reply, |_, _| Ok(Vec::new()));
     }
     refuse_each!(context, reply, ErrorCode::UNAVAILABLE_IN_CURRENT_MODE; MountNofSegment, ReMountNofSegment, UnmountNofSegment);
-    refuse_each!(context, reply, ErrorCode::NOT_SUPPORTED;
-        GetNofSegmentsByName);
+    refuse_each!(context, reply, ErrorCode::SEGMENT_NOT_FOUND; GetNofSegmentsByName);
     super::weight::dispatch(context, reply)
 }

@@ -111,7 +111,7 @@ impl Game {
                     parted.extend(self.touched(&op, at).into_iter().filter(|_| rule.parts));
                 }
                 None => {
-                    let who = format!("{}\n   {key:?} {memory:?}", brief(&op));
+                    let who = format!("{} [{at}]\n   {key:?} {memory:?}", brief(&op));
                     let before = self.before(key);
                     unexplained.push(format!("{who}\n   ours   {ours:?}\n   theirs {theirs:?}\n{before}"));
                     parted.extend(self.touched(&op, at));

@@ -228,9 +228,21 @@ pub const RULES: &[Rule] = &[
         applies: |pair| !pair.ours.succeeded() && pair.theirs.is_code(Code::TENANT_NOT_REGISTERED),
     },
     Rule {
-        name: "not-built",
-        parts: true,
-        applies: |pair| pair.ours.is_code(Code::NOT_SUPPORTED) || matches!(pair.op, Op::Idle { .. }),
+        name: "nothing-to-remove-without-a-disk",
+        parts: false,
+        applies: |pair| {
+            let polled = matches!(pair.op, Op::Idle { .. }) && pair.at == 0;
+            polled && *pair.ours == Answer::Flag(false) && pair.theirs.is_code(Code::SEGMENT_NOT_FOUND)
+        },
+    },
+    Rule {
+        name: "heartbeat-of-an-unknown-client",
+        parts: false,
+        applies: |pair| {
+            let Op::Idle { client } = pair.op else { return false };
+            let codes = codes(pair, Code::SEGMENT_NOT_FOUND, Code::UNAVAILABLE_IN_CURRENT_STATUS);
+            matches!(pair.at, 2 | 3) && codes && !OWNERS.contains(client)
+        },
     },
 ];
 

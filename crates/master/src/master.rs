@@ -235,6 +235,7 @@ fn shared(config: &MasterConfig, versions: &[WireVersion]) -> Result<Shared, Mas
         graceful: GracefulUnmounts::default(),
         jobs: Jobs::new(config.jobs),
         janitor: Waker::default(),
+        generation_noted: AtomicU64::new(0),
         waiting: WaitingRoom::new(config.put_wait),
         slow: SlowLane::start(config.clock.clone(), meter)?,
         dialer: config.dial_back.map(Dialer::start).transpose()?,

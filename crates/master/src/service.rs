@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use yb_catalog::{Caller, Effects, Tenant};
 use yb_env::Rng;
 use yb_pack::{Form, Scratch};
 use yb_rpc::{Outcome, Reply, Request};
-use yb_types::{ClientId, ErrorCode, MonotonicTime};
+use yb_types::{ClientId, ErrorCode, MonotonicTime, WireVersion};
 use yb_wire::{Call, ReplyWriter, Rpc, Service, WireProfile, call};
 
 use crate::handlers;
@@ -106,6 +107,9 @@ fn key_of<'r>(profile: &WireProfile, request: &Request<'r>, limits: yb_pack::Lim
     }
 }
 
+/// Clients at the wrong port are logged no more often.
+const NOTE_EVERY: Duration = Duration::from_secs(60);
+
 /// One call while it is answered.
 pub(crate) struct Context<'c, 'r> {
     pub(crate) shared: &'c Arc<Shared>,
@@ -148,9 +152,30 @@ impl<'r> Context<'_, 'r> {
             Ok(args) => Some(args),
             Err(error) => {
                 tracing::debug!(peer = ?self.request.peer, %error, "arguments refused");
+                self.name_generations::<C>();
                 None
             }
         }
+    }
+
+    /// Tells the operator when arguments that do not decode here are those of another generation: its client is at the
+    /// wrong port. At most one line a minute, for such a client tries again and again.
+    fn name_generations<C: Call>(&self) {
+        let last = self.shared.generation_noted.load(Ordering::Relaxed);
+        if last != 0 && self.now().since(MonotonicTime(last)) < NOTE_EVERY {
+            return;
+        }
+        let (body, limits) = (self.request.body, self.shared.message_limits);
+        let speaks = |version: WireVersion| WireProfile::exactly(version).decode_args::<C>(body, limits).is_ok();
+        let spoken: Vec<&str> = WireVersion::ALL.iter().filter(|v| speaks(**v)).map(|v| v.name()).collect();
+        if spoken.is_empty() {
+            return;
+        }
+        self.shared.generation_noted.store(self.now().0.max(1), Ordering::Relaxed);
+        tracing::warn!(
+            peer = ?self.request.peer, rpc = ?C::RPC, client = spoken.join(" or "), port = self.profile.version().name(),
+            "a client speaks another generation than this port and is refused; --compat_listen opens a port for it"
+        );
     }
 
     /// Answers a call whose result is a value.

@@ -36,6 +36,8 @@ pub(crate) struct Shared {
     pub(crate) graceful: GracefulUnmounts,
     pub(crate) jobs: Jobs,
     pub(crate) janitor: Waker,
+    /// When a client at the wrong port was last logged, in nanoseconds; 0: never.
+    pub(crate) generation_noted: AtomicU64,
     pub(crate) waiting: WaitingRoom,
     pub(crate) slow: SlowLane,
     pub(crate) dialer: Option<Dialer>,

@@ -76,12 +76,19 @@ fn what_is_no_peer_is_shown_out() {
     assert!(good.exists(b"a normal client"));
 }
 
-/// A client of an older generation on the main port never half works: what it can say is refused, and counted.
+/// A client of an older generation on the main port never half works: what it writes is refused, and counted.
 #[test]
 fn an_older_generation_on_the_main_port_is_refused_whole() {
-    let master = MasterProcess::start(&["--client_ttl=600"]);
+    let logs = std::env::temp_dir().join(format!("generations-{}", std::process::id()));
+    std::fs::create_dir_all(&logs).unwrap();
+    let log_dir = format!("--log_dir={}", logs.display());
+    let master = MasterProcess::start(&["--client_ttl=600", "--minloglevel=0", &log_dir]);
     let owner = master.caller();
     owner.give_memory(64 * MIB);
+    let line = || {
+        let text = std::fs::read_to_string(logs.join("mooncake_master.INFO")).unwrap();
+        text.lines().find(|line| line.contains("speaks another generation")).map(str::to_owned)
+    };
     for version in WireVersion::ALL.iter().copied().filter(|version| *version < WireVersion::V0_3_13) {
         let old = Caller::new(master.address, version);
         let counted = master.metric("yuebing_rpc_bad_arguments_total");
@@ -94,6 +101,11 @@ fn an_older_generation_on_the_main_port_is_refused_whole() {
         assert!(master.metric("yuebing_rpc_bad_arguments_total") > counted, "{version}");
         assert!(!owner.exists(b"old"));
     }
+    wait_until("both generations are in the log", || line().is_some());
+    let line = line().unwrap();
+    let oldest = WireVersion::ALL[0].name();
+    assert!(line.contains(oldest) && line.contains("0.3.14") && line.contains("--compat_listen"), "{line}");
+    std::fs::remove_dir_all(&logs).unwrap();
 }
 
 fn round_trip(caller: &Caller, key: &[u8], size: u64) -> ErrorOr<()> {

@@ -65,6 +65,24 @@ fn existing(caller: &Caller, node: &str, range: std::ops::Range<usize>) -> usize
     found
 }
 
+/// Writes and removes batch after batch of D's until told to stop; answers how many batches.
+fn turn_over(caller: &Caller, small: &Segment, stop: &AtomicBool) -> usize {
+    for round in 0.. {
+        if stop.load(Ordering::Relaxed) {
+            return round;
+        }
+        load(caller, "turnover", small, BATCH);
+        let names: Vec<Vec<u8>> = (0..BATCH).map(|number| key("turnover", number)).collect();
+        let refs: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
+        let args = BatchRemoveArgs { keys: List::from(&refs), force: true, tenant_id: TENANT };
+        let removed =
+            caller.call::<call::BatchRemove, _>(&args, |reply| reply.iter().filter(|one| one.is_ok()).count());
+        assert_eq!(removed, BATCH);
+        yb_env::sleep(Duration::from_millis(50));
+    }
+    unreachable!("rounds do not end")
+}
+
 /// The probes of a time: each an exist, a put of 64 bytes and a ping.
 #[derive(Default)]
 struct Probes {
@@ -125,6 +143,9 @@ fn a_big_client_goes_and_nobody_else_notices() {
     let with_both = master.resident_bytes();
     assert_eq!((existing(&d, "a", 0..half), existing(&d, "b", 0..half)), (half, half));
 
+    let (stop_turning, turned, place) = (Arc::new(AtomicBool::new(false)), master.caller_as(d.id), small.clone());
+    let told = Arc::clone(&stop_turning);
+    let turning = spawn_thread("turnover", move || turn_over(&turned, &place, &told)).unwrap();
     let probe_for = |seconds: u64, round: u64| {
         let stop = Arc::new(AtomicBool::new(false));
         let (probed, told, id) = (Arc::clone(&master), Arc::clone(&stop), d.id);
@@ -142,6 +163,9 @@ fn a_big_client_goes_and_nobody_else_notices() {
     yb_env::sleep(lasts);
     stop.store(true, Ordering::Relaxed);
     let storm = probing.join().unwrap();
+    stop_turning.store(true, Ordering::Relaxed);
+    let batches = turning.join().unwrap();
+    assert!(batches > 10, "{batches} batches were turned over");
 
     wait_until("A's segment is gone", || status(&d, &on_a) == Err(ErrorCode::SEGMENT_NOT_FOUND));
     assert_eq!(existing(&d, "a", 0..half), 0);

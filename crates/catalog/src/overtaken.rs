@@ -7,13 +7,16 @@
 //! that (key, client) names the write. A record here keeps the client from beginning the key again until it has
 //! answered for the old write, or until the release timeout, after which a writer does nothing any more.
 
+use std::collections::BTreeMap;
+
 use yb_types::{ClientId, ErrorCode, MonotonicTime};
+
+/// The key's hash within its shard (two keys with one hash make a client wait for nothing; that is harmless), the
+/// writer, and a number that tells the writes of such a pair apart.
+type Name = (u32, ClientId, u64);
 
 #[derive(Clone, Copy, Debug)]
 struct Record {
-    /// The key's hash within its shard. Two keys with one hash make a client wait for nothing; that is harmless.
-    word: u32,
-    writer: ClientId,
     until: MonotonicTime,
     answer: ErrorCode,
 }
@@ -30,35 +33,83 @@ pub(crate) struct GoneWrite {
     pub answer: ErrorCode,
 }
 
-/// The records of one shard: nearly always none.
-#[derive(Debug, Default)]
+/// The records of one shard: nearly always none. There may be many where clients with ever new ids write over each
+/// other, so every start finds its own without a look at the others.
+#[derive(Debug)]
 pub(crate) struct Overtaken {
-    records: Vec<Record>,
+    records: BTreeMap<Name, Record>,
+    next: u64,
+    /// Records that have passed are dropped when there are so many: a look at all, paid for by those that came since.
+    sweep_at: usize,
 }
+
+/// The fewest records that are worth a look at all.
+const SWEEP_MIN: usize = 32;
 
 impl Overtaken {
     pub const fn new() -> Self {
-        Overtaken { records: Vec::new() }
+        Overtaken { records: BTreeMap::new(), next: 0, sweep_at: SWEEP_MIN }
     }
 
     /// A write is gone.
     pub fn add(&mut self, gone: GoneWrite, now: MonotonicTime) {
-        self.records.retain(|record| record.until > now);
         let GoneWrite { word, writer, until, answer } = gone;
+        if self.records.len() >= self.sweep_at {
+            self.records.retain(|_, record| record.until > now);
+            self.sweep_at = SWEEP_MIN.max(2 * self.records.len());
+        }
         if until > now {
-            self.records.push(Record { word, writer, until, answer });
+            self.records.insert((word, writer, self.next), Record { until, answer });
+            self.next += 1;
         }
     }
 
     /// Whether the writer still owes an answer for a write of the key.
     pub fn owes(&self, word: u32, writer: ClientId, now: MonotonicTime) -> bool {
-        self.records.iter().any(|record| record.word == word && record.writer == writer && record.until > now)
+        !self.records.is_empty() && self.of(word, writer).any(|(_, record)| record.until > now)
     }
 
     /// The writer ends or revokes; what to answer if that is about a write that is gone.
     pub fn settle(&mut self, word: u32, writer: ClientId, now: MonotonicTime) -> Option<ErrorCode> {
-        let owed = |record: &Record| record.word == word && record.writer == writer && record.until > now;
-        let at = self.records.iter().position(owed)?;
-        Some(self.records.swap_remove(at).answer)
+        if self.records.is_empty() {
+            return None;
+        }
+        let name = self.of(word, writer).find(|(_, record)| record.until > now).map(|(name, _)| *name)?;
+        self.records.remove(&name).map(|record| record.answer)
+    }
+
+    fn of(&self, word: u32, writer: ClientId) -> impl Iterator<Item = (&Name, &Record)> {
+        self.records.range((word, writer, 0)..=(word, writer, u64::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use yb_types::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn records_are_told_apart_and_those_that_passed_go() {
+        let client = |first| ClientId(Uuid { first, second: 0 });
+        let gone = |writer, until| GoneWrite {
+            word: 7,
+            writer: client(writer),
+            until: MonotonicTime(until),
+            answer: ErrorCode::ILLEGAL_CLIENT,
+        };
+        let mut overtaken = Overtaken::new();
+        for writer in 0..10_000 {
+            overtaken.add(gone(writer, 100 + writer), MonotonicTime(writer));
+        }
+        assert!(overtaken.records.len() <= 250, "{} are kept, 100 count", overtaken.records.len());
+        let now = MonotonicTime(9_999);
+        assert!(overtaken.owes(7, client(9_950), now) && !overtaken.owes(7, client(9_000), now));
+        assert!(!overtaken.owes(8, client(9_950), now));
+        overtaken.add(gone(9_950, 20_000), now);
+        assert_eq!(overtaken.settle(7, client(9_950), now), Some(ErrorCode::ILLEGAL_CLIENT));
+        assert!(overtaken.owes(7, client(9_950), now), "of two writes one is left");
+        assert_eq!(overtaken.settle(7, client(9_950), now), Some(ErrorCode::ILLEGAL_CLIENT));
+        assert_eq!(overtaken.settle(7, client(9_950), now), None);
     }
 }

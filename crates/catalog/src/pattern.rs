@@ -34,6 +34,11 @@ const BACKTRACKS: usize = 100_000;
 const KEYS_PER_LOCK: u32 = 64;
 /// Keys looked at in one step of a whole walk.
 const KEYS_PER_STEP: u32 = 1024;
+/// The same for a pattern that may take its most steps on each of them.
+const KEYS_PER_BACKTRACKING_STEP: u32 = 64;
+/// Longest key that a backtracking pattern is tried on. What it looks ahead for costs the length of the rest of the
+/// key at each place, and that does not count as a step.
+const BACKTRACKED_KEY_MAX: usize = 4096;
 
 impl KeyPattern {
     /// Compiles a pattern.
@@ -53,13 +58,21 @@ impl KeyPattern {
         engine.map(KeyPattern).ok_or(ErrorCode::INVALID_PARAMS)
     }
 
+    fn keys_per_step(&self) -> u32 {
+        match self.0 {
+            Engine::Linear(_) => KEYS_PER_STEP,
+            Engine::Backtracking(_) => KEYS_PER_BACKTRACKING_STEP,
+        }
+    }
+
     /// Whether the pattern is found in a key.
     ///
     /// # Errors
-    /// `INVALID_PARAMS` when that takes more steps than a pattern may take.
+    /// `INVALID_PARAMS` when that takes more steps than a pattern may take, or might.
     pub fn matches(&self, key: &[u8]) -> Result<bool, ErrorCode> {
         match &self.0 {
             Engine::Linear(regex) => Ok(regex.is_match(key)),
+            Engine::Backtracking(_) if key.len() > BACKTRACKED_KEY_MAX => Err(ErrorCode::INVALID_PARAMS),
             Engine::Backtracking(regex) => {
                 let found = match std::str::from_utf8(key) {
                     Ok(text) if text.is_ascii() => regex.is_match(text),
@@ -229,56 +242,46 @@ impl Catalog {
         (copied, end.saturating_sub(first))
     }
 
-    /// Hands out every readable object whose key matches, each with a read lease. Walks over all keys: not for a thread
-    /// that serves requests. `clock` tells the time of each step.
+    /// Hands out readable objects whose keys match, each with a read lease, a step of the walk; answers whether there is
+    /// more. Looks at keys that do not match too: not for a thread that serves requests.
     ///
     /// # Errors
     /// See [`find_keys`](Self::find_keys); some objects may have a lease then.
-    pub fn get_replicas_by_regex(
+    pub fn regex_lookup_step(
         &self,
         tenant: Tenant,
         pattern: &KeyPattern,
-        clock: impl Fn() -> MonotonicTime,
+        walk: &mut KeyWalk,
+        now: MonotonicTime,
         mut sink: impl FnMut(ObjectView<'_>),
-    ) -> Result<(), ErrorCode> {
-        self.walk(tenant, pattern, |found| {
-            self.get_replicas(tenant, found, clock(), |_, answer| {
-                if let Ok(view) = answer {
-                    sink(view);
-                }
-            });
-        })
+    ) -> Result<bool, ErrorCode> {
+        let mut found = Vec::new();
+        let more = self.find_keys(tenant, pattern, walk, pattern.keys_per_step(), &mut found)?;
+        self.get_replicas(tenant, &found, now, |_, answer| {
+            if let Ok(view) = answer {
+                sink(view);
+            }
+        });
+        Ok(more)
     }
 
-    /// Removes what matches; what may not be removed is passed over. Answers how many objects went. Otherwise as
-    /// [`get_replicas_by_regex`](Self::get_replicas_by_regex).
+    /// Removes what matches, a step of the walk; what may not be removed is passed over. Adds to `removed` how many
+    /// objects went. Otherwise as [`regex_lookup_step`](Self::regex_lookup_step).
     ///
     /// # Errors
     /// See [`find_keys`](Self::find_keys); what was removed before stays removed.
-    pub fn remove_by_regex(
+    pub fn regex_removal_step(
         &self,
-        tenant: Tenant,
+        (tenant, force): (Tenant, Force),
         pattern: &KeyPattern,
-        force: Force,
-        clock: impl Fn() -> MonotonicTime,
-    ) -> Result<u64, ErrorCode> {
-        let mut removed = 0;
-        self.walk(tenant, pattern, |found| {
-            self.remove(tenant, found, force, clock(), |_, answer| removed += u64::from(answer.is_ok()));
-        })?;
-        Ok(removed)
-    }
-
-    fn walk(&self, tenant: Tenant, pattern: &KeyPattern, mut then: impl FnMut(&[Vec<u8>])) -> Result<(), ErrorCode> {
-        let (mut walk, mut found) = (KeyWalk::default(), Vec::new());
-        loop {
-            let more = self.find_keys(tenant, pattern, &mut walk, KEYS_PER_STEP, &mut found)?;
-            then(&found);
-            found.clear();
-            if !more {
-                return Ok(());
-            }
-        }
+        walk: &mut KeyWalk,
+        now: MonotonicTime,
+        removed: &mut u64,
+    ) -> Result<bool, ErrorCode> {
+        let mut found = Vec::new();
+        let more = self.find_keys(tenant, pattern, walk, pattern.keys_per_step(), &mut found)?;
+        self.remove(tenant, &found, force, now, |_, answer| *removed += u64::from(answer.is_ok()));
+        Ok(more)
     }
 }
 
@@ -329,6 +332,8 @@ mod tests {
         }
         let endless = KeyPattern::new(b"^(?=(a+)+$)(?:a|a)*\\1b").unwrap();
         assert_eq!(endless.matches(&[b'a'; 64]), Err(ErrorCode::INVALID_PARAMS));
+        let every_place = KeyPattern::new(b"(?=.*y)z").unwrap();
+        assert_eq!(every_place.matches(&[b'x'; 1 << 20]), Err(ErrorCode::INVALID_PARAMS), "its square is not counted");
         let nested = KeyPattern::new(b"^(a+)+$").unwrap();
         assert_eq!(nested.matches(&[&[b'a'; 1000][..], b"b"].concat()), Ok(false), "linear");
     }

@@ -214,7 +214,10 @@ impl Catalog {
                     return sink(Ok(ObjectView::whole(&state.slab[slot], &table)));
                 }
                 Err(refusal) => {
-                    let held = batch.manner == Manner::Upsert && self.hold(&mut state, batch, item, true);
+                    // Whoever makes no room must not end the hold of somebody else who does.
+                    let makes_room = matches!(refusal, PutRefusal::NoSpace | PutRefusal::QuotaExceeded);
+                    let upserts = batch.manner == Manner::Upsert;
+                    let held = upserts && makes_room && self.hold(&mut state, batch, item, true);
                     drop(state);
                     let again = self.give_way(&mut tries, batch, item, refusal);
                     if held {

@@ -124,15 +124,13 @@ fn patterns_search_and_grant_leases() {
         pool.end(1, key).unwrap();
     }
     let pattern = KeyPattern::new(b"del/").unwrap();
-    let mut found: Vec<Vec<u8>> = Vec::new();
-    pool.catalog.get_replicas_by_regex(T, &pattern, || pool.now, |view| found.push(view.key().to_vec())).unwrap();
-    found.sort();
+    let found = pool.found_by_regex(&pattern).unwrap();
     assert_eq!(found, [b"model/a/1".to_vec(), b"model/b/1".to_vec()]);
     assert_eq!(lease_end(&pool, "model/a/1"), pool.now + 10 * SECOND);
     assert_eq!(lease_end(&pool, "other"), pool.now);
 
-    assert_eq!(pool.catalog.remove_by_regex(T, &KeyPattern::new(b"^").unwrap(), Force::No, || pool.now), Ok(1));
-    assert_eq!(pool.catalog.remove_by_regex(T, &pattern, Force::Yes, || pool.now), Ok(2));
+    assert_eq!(pool.remove_by_regex(&KeyPattern::new(b"^").unwrap(), Force::No), Ok(1));
+    assert_eq!(pool.remove_by_regex(&pattern, Force::Yes), Ok(2));
     assert_eq!(pool.catalog.stats().keys, 1, "the unfinished put stays");
 }
 
@@ -195,7 +193,7 @@ fn a_walk_for_a_pattern_meets_every_key_in_small_steps() {
     assert_eq!(found.len(), 500 - 111);
     let endless = KeyPattern::new(b"^(?=(.+)+$)(?:.|.)*\\1z").unwrap();
     pool.put(&"k".repeat(64), 64);
-    let removed = pool.catalog.remove_by_regex(T, &endless, Force::Yes, || pool.now);
+    let removed = pool.remove_by_regex(&endless, Force::Yes);
     assert_eq!(removed, Err(ErrorCode::INVALID_PARAMS), "no key may take more than a bounded number of steps");
 }
 

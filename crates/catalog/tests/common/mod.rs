@@ -84,6 +84,26 @@ impl Pool {
         pool
     }
 
+    /// The keys that match, each with a read lease.
+    pub fn found_by_regex(&self, pattern: &KeyPattern) -> Result<Vec<Vec<u8>>, ErrorCode> {
+        let (mut walk, mut found) = (KeyWalk::default(), Vec::new());
+        loop {
+            let sink = |view: ObjectView<'_>| found.push(view.key().to_vec());
+            if !self.catalog.regex_lookup_step(self.tenant, pattern, &mut walk, self.now, sink)? {
+                break;
+            }
+        }
+        found.sort();
+        Ok(found)
+    }
+
+    /// Removes what matches; answers how many objects went.
+    pub fn remove_by_regex(&self, pattern: &KeyPattern, force: Force) -> Result<u64, ErrorCode> {
+        let (mut walk, mut removed) = (KeyWalk::default(), 0);
+        while self.catalog.regex_removal_step((self.tenant, force), pattern, &mut walk, self.now, &mut removed)? {}
+        Ok(removed)
+    }
+
     pub fn advance(&mut self, by: Duration) {
         self.now = self.now + by;
     }

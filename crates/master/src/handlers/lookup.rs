@@ -1,7 +1,7 @@
 //! Lookups: encoded straight from the catalog, nothing on the heap per key.
 
 use smallvec::SmallVec;
-use yb_catalog::{DiskView, KeyPattern, ObjectView, Probe, ReplicaView, Tenant};
+use yb_catalog::{DiskView, KeyPattern, KeyWalk, ObjectView, Probe, ReplicaView, Tenant};
 use yb_pack::{List, PackMap};
 use yb_rpc::{Outcome, Reply};
 use yb_types::{
@@ -14,7 +14,6 @@ use yb_wire::{BufferRef, LocalDiskRef, ReplicaKindRef, ReplicaRef, ReplyWriter, 
 use super::put::refuse_each;
 use crate::metrics::{Dice, Miss, Tally};
 use crate::service::{Context, encode_body, written};
-use crate::shared::Shared;
 
 /// What the peer's master writes for every buffer that is not CXL, whatever transport the segment has.
 const PROTOCOL: &str = "tcp";
@@ -361,18 +360,26 @@ pub(crate) fn batch_probe_key(context: &mut Context<'_, '_>, reply: Reply<'_>) -
     outcome
 }
 
-/// Walks over all keys, so the slow lane does it.
+/// Walks over all keys, so the slow lane does it, in turns with its other work.
 pub(crate) fn get_replica_list_by_regex(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
     let Some(args) = context.args::<call::GetReplicaListByRegex>() else { return reply.bad_arguments() };
-    let (pattern, shared, profile) = (args.regex.to_vec(), context.shared.clone(), context.profile);
-    let tenant = context.tenant(args.tenant_id);
+    let (shared, profile) = (context.shared.clone(), context.profile);
+    let mut search = Search::new(context.tenant(args.tenant_id), args.regex);
     let (deferred, outcome) = reply.defer();
-    let queued = context.shared.slow.submit(move || {
-        let matched = tenant.and_then(|tenant| matching(&shared, tenant, &pattern));
-        let borrowed: ErrorOr<PackMap<&[u8], Vec<ReplicaDescriptor>>> = match &matched {
-            Ok(all) => Ok(PackMap(all.iter().map(|(key, replicas)| (key.as_slice(), replicas.clone())).collect())),
-            Err(code) => Err(*code),
+    let (mut matches, mut deferred) = (Matches::new(), Some(deferred));
+    let queued = context.shared.slow.submit_steps(move || {
+        let done = match search.step(|tenant, pattern, walk| {
+            shared.catalog.regex_lookup_step(tenant, pattern, walk, shared.clock.now(), |view| {
+                matches.push((view.key().to_vec(), descriptors(&view)));
+            })
+        }) {
+            Ok(true) => return true,
+            Ok(false) => Ok(()),
+            Err(code) => Err(code),
         };
+        let Some(deferred) = deferred.take() else { return false };
+        let borrowed: ErrorOr<PackMap<&[u8], Vec<ReplicaDescriptor>>> = done
+            .map(|()| PackMap(matches.iter_mut().map(|(key, all)| (key.as_slice(), std::mem::take(all))).collect()));
         let (items, failed) = borrowed.tally();
         shared.metrics.call(shared.metrics.shared_lane(), Rpc::GetReplicaListByRegex, items, failed);
         deferred.send(|out| {
@@ -380,6 +387,7 @@ pub(crate) fn get_replica_list_by_regex(context: &mut Context<'_, '_>, reply: Re
                 tracing::error!(error, "a regex lookup cannot be encoded");
             }
         });
+        false
     });
     if !queued {
         tracing::warn!(event = "slow_lane_full", "a regex lookup was refused: too many wait");
@@ -389,12 +397,29 @@ pub(crate) fn get_replica_list_by_regex(context: &mut Context<'_, '_>, reply: Re
 
 type Matches = Vec<(Vec<u8>, Vec<ReplicaDescriptor>)>;
 
-fn matching(shared: &Shared, tenant: Tenant, pattern: &[u8]) -> Result<Matches, ErrorCode> {
-    let pattern = KeyPattern::new(pattern)?;
-    let mut found = Vec::new();
-    let clock = || shared.clock.now();
-    shared.catalog.get_replicas_by_regex(tenant, &pattern, clock, |view| {
-        found.push((view.key().to_vec(), descriptors(&view)));
-    })?;
-    Ok(found)
+/// A walk over the keys of a tenant that match a pattern. The pattern is compiled by the first step.
+pub(super) struct Search {
+    tenant: Result<Tenant, ErrorCode>,
+    text: Vec<u8>,
+    pattern: Option<KeyPattern>,
+    walk: KeyWalk,
+}
+
+impl Search {
+    pub(super) fn new(tenant: Result<Tenant, ErrorCode>, pattern: &[u8]) -> Search {
+        Search { tenant, text: pattern.to_vec(), pattern: None, walk: KeyWalk::default() }
+    }
+
+    /// Does a step; answers whether there are more.
+    pub(super) fn step(
+        &mut self,
+        work: impl FnOnce(Tenant, &KeyPattern, &mut KeyWalk) -> Result<bool, ErrorCode>,
+    ) -> Result<bool, ErrorCode> {
+        let tenant = self.tenant?;
+        let pattern = match &mut self.pattern {
+            Some(pattern) => pattern,
+            none => none.insert(KeyPattern::new(&self.text)?),
+        };
+        work(tenant, pattern, &mut self.walk)
+    }
 }

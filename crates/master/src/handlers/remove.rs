@@ -1,11 +1,12 @@
 //! Removal. What walks over all keys goes to the slow lane.
 
-use yb_catalog::{ClearCursor, Force, KeyPattern, Tenant};
+use yb_catalog::{ClearCursor, Force, Tenant};
 use yb_rpc::{Outcome, Reply};
 use yb_types::ErrorCode;
 use yb_wire::messages::ErrorOr;
 use yb_wire::{Rpc, call};
 
+use super::lookup::Search;
 use super::put::{each, refuse_each};
 use crate::metrics::Tally;
 use crate::service::{Context, encode_body};
@@ -49,15 +50,20 @@ pub(crate) fn batch_replica_clear(context: &mut Context<'_, '_>, reply: Reply<'_
 
 pub(crate) fn remove_by_regex(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
     let Some(args) = context.args::<call::RemoveByRegex>() else { return reply.bad_arguments() };
-    let (pattern, tenant, force) = (args.key.to_vec(), context.tenant(args.tenant_id), Force::from(args.force));
-    let (shared, profile) = (context.shared.clone(), context.profile);
+    let (shared, profile, force) = (context.shared.clone(), context.profile, Force::from(args.force));
+    let mut search = Search::new(context.tenant(args.tenant_id), args.key);
     let (deferred, outcome) = reply.defer();
-    let queued = context.shared.slow.submit(move || {
-        let removed: ErrorOr<i64> = tenant.and_then(|tenant| {
-            let pattern = KeyPattern::new(&pattern)?;
-            let removed = shared.catalog.remove_by_regex(tenant, &pattern, force, || shared.clock.now())?;
-            Ok(i64::try_from(removed).unwrap_or(i64::MAX))
-        });
+    let (mut count, mut deferred) = (0, Some(deferred));
+    let queued = context.shared.slow.submit_steps(move || {
+        let done = match search.step(|tenant, pattern, walk| {
+            shared.catalog.regex_removal_step((tenant, force), pattern, walk, shared.clock.now(), &mut count)
+        }) {
+            Ok(true) => return true,
+            Ok(false) => Ok(()),
+            Err(code) => Err(code),
+        };
+        let Some(deferred) = deferred.take() else { return false };
+        let removed: ErrorOr<i64> = done.map(|()| i64::try_from(count).unwrap_or(i64::MAX));
         let (items, failed) = removed.tally();
         shared.metrics.call(shared.metrics.shared_lane(), Rpc::RemoveByRegex, items, failed);
         deferred.send(|out| {
@@ -65,6 +71,7 @@ pub(crate) fn remove_by_regex(context: &mut Context<'_, '_>, reply: Reply<'_>) -
                 tracing::error!(error, "the answer of a removal cannot be encoded");
             }
         });
+        false
     });
     if !queued {
         tracing::warn!(event = "slow_lane_full", "a removal by pattern was refused: too many wait");

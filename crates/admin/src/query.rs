@@ -8,6 +8,7 @@
 /// assert_eq!(query.bytes("key"), Some(&b"a/b&c+d"[..]));
 /// assert_eq!(query.bytes("force"), Some(&b""[..]));
 /// assert_eq!(query.bytes("other"), None);
+/// assert_eq!(query.unknown(&["key"]), Some("force".to_owned()));
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Query(Vec<(Vec<u8>, Vec<u8>)>);
@@ -39,6 +40,12 @@ impl Query {
     /// Every value of a name.
     pub fn all<'q>(&'q self, name: &'q str) -> impl Iterator<Item = &'q [u8]> {
         self.0.iter().filter(move |(n, _)| n == name.as_bytes()).map(|(_, value)| value.as_slice())
+    }
+
+    /// The first name that is none of these; what changes something refuses it, since a slip must not widen what is meant.
+    pub fn unknown(&self, known: &[&str]) -> Option<String> {
+        let is_known = |name: &[u8]| known.iter().any(|known| known.as_bytes() == name);
+        self.0.iter().find(|(name, _)| !is_known(name)).map(|(name, _)| String::from_utf8_lossy(name).into_owned())
     }
 
     /// True for `true` and `1`, as the peer reads a flag.

@@ -191,12 +191,17 @@ impl AdminAddress {
     /// As [`MasterAddress::address`].
     pub fn address(&self) -> Outcome<String> {
         if let Some(text) = self.admin.as_deref().filter(|text| !text.is_empty()) {
-            return Ok(text.strip_prefix("http://").map_or(text, |t| t.trim_end_matches('/')).to_owned());
+            return Ok(without_scheme(text).to_owned());
         }
         let master = self.master.address()?;
         let host = master.rsplit_once(':').map_or(master.as_str(), |(host, _)| host);
         Ok(format!("{host}:9003"))
     }
+}
+
+/// `host:port` of an address that may be written as a URL.
+pub fn without_scheme(text: &str) -> &str {
+    text.strip_prefix("http://").map_or(text, |rest| rest.trim_end_matches('/'))
 }
 
 /// Mooncake's clients read their master from the same file. `None`: the file names none.

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 /// Longest answer read. `/get_all_keys` of millions of keys fits.
 const MAX_ANSWER_BYTES: u64 = 1 << 30;
+/// Where the token stands that calls which change something need, if the master has one (setting `admin_token`).
+const TOKEN: &str = "YUEBING_ADMIN_TOKEN";
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An answer.
@@ -49,7 +51,13 @@ fn head(host: &str, method: &str, path: &str, body: &str) -> String {
         "" if method == "GET" => String::new(),
         _ => format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len()),
     };
-    format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nAccept: */*\r\n{about}\r\n")
+    let token = match std::env::var(TOKEN) {
+        Ok(token) if method != "GET" && !token.is_empty() && !token.contains(['\r', '\n']) => {
+            format!("Authorization: Bearer {token}\r\n")
+        }
+        _ => String::new(),
+    };
+    format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nAccept: */*\r\n{token}{about}\r\n")
 }
 
 fn exchange(mut stream: TcpStream, head: &str, body: &str) -> std::io::Result<Answer> {

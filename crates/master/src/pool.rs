@@ -76,7 +76,12 @@ impl Pool for MasterPool {
     }
 
     fn remove_all(&self, tenant: Option<&[u8]>, force: bool) -> Result<u64, ErrorCode> {
-        let tenant = tenant.map(|name| self.0.catalog.tenants().reader(name)).transpose()?;
+        let tenants = self.0.catalog.tenants();
+        // Without tenants every name means the whole pool, which nobody who writes one can mean.
+        if !tenants.is_multi() && tenant.is_some_and(|name| !name.is_empty() && name != b"default") {
+            return Err(ErrorCode::UNAVAILABLE_IN_CURRENT_MODE);
+        }
+        let tenant = tenant.map(|name| tenants.reader(name)).transpose()?;
         Ok(self.0.catalog.remove_all(tenant, Force::from(force), self.0.clock.now()))
     }
 }

@@ -124,6 +124,7 @@ fn parse(text: &str) -> Result<Policies, String> {
     if tree.get("version").and_then(Value::as_u64) != Some(1) {
         return Err("`version: 1` is missing".to_owned());
     }
+    only(&tree, &["version", "tenants"])?;
     let tenants = match tree.get("tenants") {
         None | Some(Value::Null) => return Ok(Policies::new()),
         Some(Value::Array(tenants)) => tenants,
@@ -139,7 +140,17 @@ fn parse(text: &str) -> Result<Policies, String> {
     Ok(policies)
 }
 
+/// Refuses names that mean nothing: a slip in one would take every quota away.
+fn only(map: &Value, known: &[&str]) -> Result<(), String> {
+    let names = map.as_object().into_iter().flatten().map(|(name, _)| name);
+    match names.into_iter().find(|name| !known.contains(&name.as_str())) {
+        Some(name) => Err(format!("`{name}` is not known here, only {}", known.join(", "))),
+        None => Ok(()),
+    }
+}
+
 fn item(tenant: &Value) -> Result<(String, u64), String> {
+    only(tenant, &["name", "quota"])?;
     let name = match tenant.get("name") {
         Some(Value::String(name)) => name.clone(),
         Some(Value::Number(number)) => number.to_string(),
@@ -197,6 +208,8 @@ mod tests {
             ("tenants: []", "version"),
             ("version: 2", "version"),
             ("version: 1\ntenants: 7", "list"),
+            ("version: 1\ntenant: [{name: a, quota: 1}]", "`tenant` is not known"),
+            ("version: 1\ntenants: [{name: a, quota: 1, qouta: 2}]", "tenant 1: `qouta` is not known"),
             ("version: 1\ntenants: [{name: a}]", "tenant 1: `quota`"),
             ("version: 1\ntenants: [{name: a, quota: 0}]", "tenant 1: `quota`"),
             ("version: 1\ntenants: [{name: a, quota: 1XB}]", "tenant 1: `quota`"),

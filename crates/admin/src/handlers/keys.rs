@@ -70,7 +70,11 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             post(remove_all),
         )
         .parameters(REMOVE)
-        .codes(&[(400, "Bad tenant_id"), (404, "No such tenant")]),
+        .codes(&[
+            (400, "Bad tenant_id, or an unknown parameter"),
+            (404, "No such tenant"),
+            (409, "A tenant_id other than `default` while multi-tenancy is off"),
+        ]),
     ]
 }
 
@@ -206,6 +210,10 @@ fn lines(page: &KeyPage) -> Vec<u8> {
 /// On a thread of its own: other requests are answered meanwhile.
 async fn remove_all(State(desk): State<Desk>, RawQuery(raw): RawQuery) -> Response {
     let query = Query::parse(raw.as_deref().unwrap_or(""));
+    if let Some(name) = query.unknown(&["force", "tenant_id"]) {
+        let message = format!("no parameter {name:?} here; there are force and tenant_id. Nothing was removed");
+        return refusal_saying(ErrorCode::INVALID_PARAMS, &message);
+    }
     let (force, tenant) = (query.flag("force"), query.bytes("tenant_id").map(<[u8]>::to_vec));
     let removal = tokio::task::spawn_blocking(move || desk.pool.remove_all(tenant.as_deref(), force));
     match removal.await {

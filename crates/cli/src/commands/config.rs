@@ -7,7 +7,7 @@ use yb_node::NODE;
 use yb_settings::master::MASTER;
 use yb_settings::{Arguments, Explained, explain, parse_arguments};
 
-use crate::args::{ConfigCommand, ExplainArgs};
+use crate::args::{ConfigCommand, ExplainArgs, without_scheme};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::http;
 use crate::output;
@@ -16,7 +16,7 @@ use crate::output;
 pub fn run(command: &ConfigCommand) -> Outcome {
     match command {
         ConfigCommand::Explain(args) => match &args.running {
-            Some(admin) => explain_running(admin, args),
+            Some(admin) => explain_running(without_scheme(admin), args),
             None => explain_given(args),
         },
     }

@@ -20,7 +20,7 @@ type Steps = Box<dyn FnMut() -> bool + Send>;
 /// A job and when it was queued.
 type Job = (Steps, MonotonicTime);
 
-/// Most jobs that may wait.
+/// Most jobs that may wait or run.
 const QUEUE: usize = 256;
 
 /// Runs jobs on one thread.
@@ -60,8 +60,9 @@ impl SlowLane {
     /// end.
     pub(crate) fn submit_steps(&self, steps: impl FnMut() -> bool + Send + 'static) -> bool {
         let job: Job = (Box::new(steps), self.clock.now());
-        self.waiting.fetch_add(1, Ordering::Relaxed);
-        let queued = self.queue.lock().as_ref().is_some_and(|queue| queue.try_send(job).is_ok());
+        // Jobs that have begun count as well: they share the thread.
+        let has_room = self.waiting.fetch_add(1, Ordering::Relaxed) < QUEUE;
+        let queued = has_room && self.queue.lock().as_ref().is_some_and(|queue| queue.try_send(job).is_ok());
         self.waiting.fetch_sub(usize::from(!queued), Ordering::Relaxed);
         queued
     }

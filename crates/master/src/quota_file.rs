@@ -74,7 +74,15 @@ impl QuotaFile {
     }
 
     pub(crate) fn load(&self) -> Result<Policies, QuotaFileError> {
-        let bytes = fs::metadata(&self.path).map_err(|error| self.io(error))?.len();
+        let found = fs::metadata(&self.path).map_err(|error| self.io(error))?;
+        if !found.is_file() {
+            // Reading a pipe would wait for somebody who writes.
+            return Err(QuotaFileError::Content {
+                path: self.path.clone(),
+                why: "this is no ordinary file".to_owned(),
+            });
+        }
+        let bytes = found.len();
         if bytes > MAX_FILE {
             let why = format!("{bytes} bytes are more than such a file may have ({MAX_FILE})");
             return Err(QuotaFileError::Content { path: self.path.clone(), why });

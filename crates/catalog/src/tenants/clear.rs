@@ -57,7 +57,8 @@ impl Catalog {
         true
     }
 
-    /// Goes on with what lies on disks only, a shard for each [`OBJECTS_PER_LOCK`] of the budget.
+    /// Goes on with what lies on disks only. A shard that has nothing there costs one of the budget, so that a clear
+    /// without disks ends in the step in which the memory is done.
     fn clear_shelves(
         &self,
         whose: Option<Tenant>,
@@ -66,15 +67,18 @@ impl Catalog {
         budget: u32,
         now: MonotonicTime,
     ) -> bool {
-        let last = cursor.shelf.saturating_add((budget / OBJECTS_PER_LOCK).max(1) as usize).min(SHARDS);
-        for shard in cursor.shelf..last {
-            cursor.removed += self.clear_shelf(shard, whose, force, now);
+        let mut left = budget;
+        while cursor.shelf < SHARDS && left > 0 {
+            let removed = self.clear_shelf(cursor.shelf, whose, force, now);
+            left = left.saturating_sub(if removed.is_some() { OBJECTS_PER_LOCK } else { 1 });
+            cursor.removed += removed.unwrap_or(0);
+            cursor.shelf += 1;
         }
-        cursor.shelf = last;
-        if last == SHARDS {
+        let done = cursor.shelf == SHARDS;
+        if done {
             self.tell_disks_of_clear(whose);
         }
-        last < SHARDS
+        !done
     }
 
     /// Removes everything of a tenant, or of all with `None`, at one go: not for a thread that serves requests. Answers

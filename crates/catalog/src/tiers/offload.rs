@@ -277,11 +277,18 @@ impl Catalog {
         queued || !tiers.offload_force_evict
     }
 
-    /// Removes what lies on disks only, of a tenant or of all, in one shard. Answers how many objects.
-    pub(crate) fn clear_shelf(&self, shard: usize, whose: Option<Tenant>, force: Force, now: MonotonicTime) -> u64 {
+    /// Removes what lies on disks only, of a tenant or of all, in one shard. Answers how many objects; `None` where nothing
+    /// lies on a disk.
+    pub(crate) fn clear_shelf(
+        &self,
+        shard: usize,
+        whose: Option<Tenant>,
+        force: Force,
+        now: MonotonicTime,
+    ) -> Option<u64> {
         let shard = &self.shards[shard];
         if shard.state.read().shelf.is_empty() {
-            return 0;
+            return None;
         }
         let mut state = shard.state.write();
         let table = self.segments.load();
@@ -293,7 +300,7 @@ impl Catalog {
         let removed = keys.iter().filter(|(tenant, word, key)| {
             state.shelf.remove(*tenant, *word, key).is_some_and(|record| !record.copies.is_empty())
         });
-        removed.count() as u64
+        Some(removed.count() as u64)
     }
 
     /// Everything was removed: the owners of disks are told when they ask. Not after the clear of one tenant: their answer

@@ -243,7 +243,7 @@ fn loss(keys: u64) {
         // The client is given up within this window.
         rounds.push((quiet, probe(&master, &numbers)));
     }
-    report("loss of half", &rounds);
+    report("loss", &rounds);
 }
 
 fn turnover(keys: u64) {

@@ -25,6 +25,13 @@ test-python: wheel ## the mooncake package
 test-peer: build wheel ## unmodified Mooncake wheels against our processes, and back
 	scripts/test_python.sh tests/peer
 
+test-integrations: wheel ## real engines and connectors (SGLang, vLLM, LMCache, ...) on our package (fetches 1 GB)
+	scripts/test_integrations.sh full
+
+.PHONY: test-integrations test-integrations-light
+test-integrations-light: wheel ## the same without vLLM
+	scripts/test_integrations.sh light
+
 test-interleavings: ## races of the catalog under a scheduler that tries interleavings, with planted faults (compiles apart)
 	scripts/test_interleavings.sh
 

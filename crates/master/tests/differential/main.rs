@@ -126,6 +126,7 @@ impl Game {
             }
         }
         self.remember(&op, &ours);
+        tasks_differ |= matches!(op, Op::CreateTask { .. }) && !self.last_task_is_the_same();
         self.history.push_back((op, ours, theirs));
         while self.history.len() > HISTORY {
             self.history.pop_front();
@@ -139,6 +140,12 @@ impl Game {
         }
         let number = self.played;
         unexplained.into_iter().map(|text| Difference { number, text }).collect()
+    }
+
+    /// Whether both gave the task that was made last to the same client: each may take any replica as its source.
+    fn last_task_is_the_same(&mut self) -> bool {
+        let (ours, theirs) = self.both(&Op::QueryTask { task: self.script.tasks - 1 });
+        ours == theirs
     }
 
     /// The keys that the answer at this place is about.

@@ -92,6 +92,10 @@ pub const RULES: &[Rule] = &[
             Op::Start { write: Write::Upsert, .. } => {
                 matches!((pair.ours, pair.theirs), (Answer::Places(_), Answer::Places(_)))
             }
+            // The peer gave the upsert up, and with it the object.
+            Op::Start { .. } if pair.memory.upserting && pair.ours.is_code(Code::OBJECT_ALREADY_EXISTS) => {
+                matches!(pair.theirs, Answer::Places(_))
+            }
             // The read of another member, being upserted, renewed the group.
             Op::Remove { .. } if pair.memory.grouped && pair.ours.is_code(Code::OBJECT_HAS_LEASE) => true,
             _ => pair.memory.upserting && (!pair.theirs.succeeded() || *pair.theirs == Answer::Flag(false)),

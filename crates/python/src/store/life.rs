@@ -1,0 +1,82 @@
+//! Setting up, closing, and how the store stands.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use yb_client::{Client, Health};
+
+use super::Store;
+use crate::live::Live;
+use crate::setup::SetupArguments;
+
+#[pymethods]
+impl Store {
+    #[new]
+    fn new() -> Self {
+        Store::default()
+    }
+
+    /// Sets the client up from checked arguments; drops a client that was set up before. 0, or a code.
+    fn _setup(&self, py: Python<'_>, arguments: SetupArguments) -> i64 {
+        crate::logs::start();
+        py.detach(|| {
+            if let Some(old) = self.live.write().take() {
+                old.client().close();
+            }
+            let allow_empty = arguments.allow_empty;
+            match Client::connect(arguments.into_config()) {
+                Ok(client) => {
+                    *self.live.write() = Some(Arc::new(Live::new(client, allow_empty)));
+                    0
+                }
+                Err(error) => {
+                    tracing::error!(%error, "setup failed");
+                    self.last.refuse(error.to_string())
+                }
+            }
+        })
+    }
+
+    /// Keeps why a setup was refused before any client was made.
+    fn _refuse_setup(&self, text: &str) {
+        crate::logs::start();
+        tracing::error!(reason = text, "setup refused");
+        self.last.set(text);
+    }
+
+    /// Leaves the pool: unmounts what was lent, ends the client's threads. Always 0; may be called again.
+    fn close(&self, py: Python<'_>) -> i64 {
+        let live = self.live.write().take();
+        if let Some(live) = live {
+            py.detach(|| live.client().close());
+        }
+        0
+    }
+
+    /// Lets the client go without ending it: in a child process made by fork its sockets and its segment are the
+    /// parent's, and its threads are not there. The store is as if never set up.
+    fn _forget(&self) {
+        // A thread of the parent may have held the lock; then nobody in the child can use the store either.
+        if let Some(mut live) = self.live.try_write() {
+            std::mem::forget(live.take());
+        }
+    }
+
+    /// The last failure of any call on this store, in words; empty before the first. Not in the peer.
+    fn last_error(&self) -> String {
+        self.last.get()
+    }
+
+    /// 0: healthy; 1: not set up, or closed; 2: the master does not answer.
+    fn health_check(&self, py: Python<'_>) -> i64 {
+        self.with(py, 1, |live, _| match live.client().health() {
+            Health::Healthy => 0,
+            _ => 2,
+        })
+    }
+
+    /// `host:port`: the name of this client and of the segment it lends; `""` when not set up.
+    fn get_hostname(&self) -> String {
+        self.live().map_or(String::new(), |live| live.client().hostname().to_owned())
+    }
+}

@@ -4,5 +4,15 @@
 """
 
 from pkgutil import extend_path
+from typing import Any
 
 __path__ = extend_path(__path__, __name__)
+__all__ = ["BufferPool", "RegisteredBufferPool"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'mooncake' has no attribute {name!r}")
+    from mooncake import buffer_pool
+
+    return getattr(buffer_pool, name)

@@ -104,22 +104,29 @@ def method(owner: str, name: str) -> Any:
     return _named(unbuilt, name, f"{owner}.{name}")
 
 
-def function(name: str) -> Any:
-    """A function of the module that raises `NotImplementedError` with its own name."""
+def function(name: str, module: str = "mooncake.store") -> Any:
+    """A function of a module that raises `NotImplementedError` with its own name."""
 
     def unbuilt(*args: Any, **kwargs: Any) -> NoReturn:
-        _refuse(f"mooncake.store.{name}")
+        _refuse(f"{module}.{name}")
 
-    return _named(unbuilt, name, name)
+    return _named(unbuilt, name, name, module)
 
 
-def class_named(name: str) -> type:
+def class_named(name: str, module: str = "mooncake.store") -> type:
     """A class that cannot be made yet."""
-    constructor = _named(lambda self, *args, **kwargs: _refuse(f"mooncake.store.{name}"), "__init__", f"{name}.__init__")
-    return type(name, (), {"__init__": constructor, "__doc__": "Not built yet.", "__module__": "mooncake.store"})
+    constructor = _named(lambda self, *args, **kwargs: _refuse(f"{module}.{name}"), "__init__", f"{name}.__init__", module)
+    return type(name, (), {"__init__": constructor, "__doc__": "Not built yet.", "__module__": module})
 
 
-def _named(what: Any, name: str, qualified: str) -> Any:
-    what.__name__, what.__qualname__, what.__module__ = name, qualified, "mooncake.store"
+def fill(namespace: dict[str, Any], classes: list[str], functions: list[str]) -> None:
+    """Puts classes and functions that are not built yet into the namespace of a module."""
+    module = namespace["__name__"]
+    namespace.update({name: class_named(name, module) for name in classes})
+    namespace.update({name: function(name, module) for name in functions})
+
+
+def _named(what: Any, name: str, qualified: str, module: str = "mooncake.store") -> Any:
+    what.__name__, what.__qualname__, what.__module__ = name, qualified, module
     what.__doc__ = "Not built yet: raises NotImplementedError."
     return what

@@ -26,6 +26,10 @@ from mooncake._native import (
     TaskType,
 )
 
+#: The peer has two clients behind this name and lets the environment choose; here both names mean this one.
+if os.environ.get("MOONCAKE_STORE_BACKEND", "cpp") not in ("cpp", "rs"):
+    raise ValueError("MOONCAKE_STORE_BACKEND has to be 'cpp' or 'rs'")
+
 _INVALID = -600
 _MISSING: Any = object()
 _live: weakref.WeakSet[MooncakeDistributedStore] = weakref.WeakSet()

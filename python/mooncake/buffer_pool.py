@@ -1,0 +1,5 @@
+"""Pools of registered memory; the classes are those of `mooncake.store`."""
+
+from mooncake.store import BufferPool, RegisteredBufferPool
+
+__all__ = ["BufferPool", "RegisteredBufferPool"]

@@ -60,7 +60,7 @@ wheel: ## the Python wheel, with the commands in it, into dist/
 	scripts/build_wheel.sh
 
 .PHONY: capi
-capi: ## the engine's C library and its header (PREFIX=DIR copies both there)
+capi: ## the C library of engine and store with its headers (PREFIX=DIR copies them there)
 	PREFIX="$(PREFIX)" scripts/build_capi.sh
 
 clean: ## what the build left

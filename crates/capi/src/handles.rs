@@ -1,56 +1,14 @@
-//! Handles of engines: numbers in a table. One that was destroyed names nothing, for ever.
+//! The engines of this process, and how a function of the API answers.
 
-use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
-use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use parking_lot::RwLock;
 use yb_classic::{ClassicEngine, ClassicError, StatusCode};
 
-static ENGINES: RwLock<BTreeMap<usize, Held>> = RwLock::new(BTreeMap::new());
+use crate::table::Table;
 
-/// An engine, and the process that its threads are in. A child made by fork has a copy of the table, but none of the
-/// threads: it cannot even end the engine.
-struct Held {
-    process: u32,
-    engine: ManuallyDrop<ClassicEngine>,
-}
-
-impl Held {
-    fn new(engine: ClassicEngine) -> Self {
-        Held { process: std::process::id(), engine: ManuallyDrop::new(engine) }
-    }
-
-    fn is_here(&self) -> bool {
-        self.process == std::process::id()
-    }
-
-    fn into_engine(self) -> Option<ClassicEngine> {
-        self.is_here().then(|| ManuallyDrop::into_inner(self.engine))
-    }
-}
-/// Handles count upwards in steps that leave room for the handles of transports.
-static NEXT: AtomicUsize = AtomicUsize::new(STEP);
-const STEP: usize = 16;
-
-/// Puts an engine in the table.
-pub(crate) fn add(engine: ClassicEngine) -> *mut c_void {
-    let handle = NEXT.fetch_add(STEP, Ordering::Relaxed);
-    ENGINES.write().insert(handle, Held::new(engine));
-    handle as *mut c_void
-}
-
-/// Takes an engine out of the table.
-pub(crate) fn remove(handle: *mut c_void) -> Option<ClassicEngine> {
-    ENGINES.write().remove(&(handle as usize)).and_then(Held::into_engine)
-}
-
-/// Takes all engines out of the table.
-pub(crate) fn remove_all() -> Vec<ClassicEngine> {
-    std::mem::take(&mut *ENGINES.write()).into_values().filter_map(Held::into_engine).collect()
-}
+/// Engines by handle.
+pub(crate) static ENGINES: Table<ClassicEngine> = Table::new();
 
 /// Handle of a transport of an engine; it is never used to find anything.
 pub(crate) fn transport(engine: *mut c_void, number: usize) -> *mut c_void {
@@ -59,14 +17,8 @@ pub(crate) fn transport(engine: *mut c_void, number: usize) -> *mut c_void {
 
 /// The engine behind a handle.
 pub(crate) fn engine(handle: *mut c_void) -> Result<ClassicEngine, ClassicError> {
-    let engines = ENGINES.read();
-    let what = match engines.get(&(handle as usize)) {
-        Some(held) if held.is_here() => return Ok(ClassicEngine::clone(&held.engine)),
-        Some(_) => "one of the process that this one was forked from",
-        None if handle.is_null() => "a null pointer",
-        None => "a handle that was destroyed, or never made",
-    };
-    Err(ClassicError::new(StatusCode::InvalidArgument, format!("the engine is {what}")))
+    let refused = |what| ClassicError::new(StatusCode::InvalidArgument, format!("the engine is {what}"));
+    ENGINES.get(handle).map_err(refused)
 }
 
 /// An argument that makes no sense.

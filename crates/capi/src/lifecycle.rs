@@ -9,7 +9,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use yb_classic::{ClassicEngine, ClassicError, ClassicOptions, StatusCode};
 
-use crate::handles::{self, answer, engine, guarded};
+use crate::handles::{self, ENGINES, answer, engine, guarded};
 use crate::text;
 
 /// Starts an engine; null on failure.
@@ -31,7 +31,7 @@ pub unsafe extern "C" fn createTransferEngine(
         // SAFETY: the caller's promise.
         let options = unsafe { options(metadata_conn_string, local_server_name, auto_discover != 0) };
         match options.and_then(ClassicEngine::start) {
-            Ok(engine) => handles::add(engine),
+            Ok(engine) => ENGINES.add(engine),
             Err(error) => {
                 tracing::error!("the engine did not start: {error}");
                 std::ptr::null_mut()
@@ -55,7 +55,7 @@ unsafe fn options(
 
 /// Log lines go to standard error from the level of `MC_LOG_LEVEL` on (WARNING when it is not set), unless the process
 /// has its own subscriber.
-fn logs() {
+pub(crate) fn logs() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let level = match std::env::var("MC_LOG_LEVEL").unwrap_or_default().to_ascii_uppercase().as_str() {
@@ -73,7 +73,7 @@ fn logs() {
 #[unsafe(no_mangle)]
 pub extern "C" fn destroyTransferEngine(engine: *mut c_void) {
     guarded((), || {
-        if let Some(engine) = handles::remove(engine) {
+        if let Some(engine) = ENGINES.remove(engine) {
             engine.shutdown();
         }
     });
@@ -114,7 +114,7 @@ extern "C" fn at_exit() {
 }
 
 fn stop_all() {
-    for engine in handles::remove_all() {
+    for engine in ENGINES.remove_all() {
         engine.shutdown();
     }
 }

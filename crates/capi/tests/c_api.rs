@@ -4,8 +4,12 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// Every function of the header.
-const API: [&str; 27] = [
+use yb_client::{Client, Error};
+use yb_master::{Master, MasterConfig};
+use yb_types::ReplicateConfig;
+
+/// Every function of the engine's header.
+const ENGINE: [&str; 27] = [
     "allocateBatchID",
     "closeSegment",
     "createTransferEngine",
@@ -35,6 +39,30 @@ const API: [&str; 27] = [
     "warmupEfaSegment",
 ];
 
+/// Every function of the store's header.
+const STORE: [&str; 20] = [
+    "mooncake_store_batch_get_into",
+    "mooncake_store_batch_is_exist",
+    "mooncake_store_batch_put_from",
+    "mooncake_store_create",
+    "mooncake_store_destroy",
+    "mooncake_store_get_hostname",
+    "mooncake_store_get_into",
+    "mooncake_store_get_size",
+    "mooncake_store_health_check",
+    "mooncake_store_init_all",
+    "mooncake_store_is_exist",
+    "mooncake_store_last_error",
+    "mooncake_store_put",
+    "mooncake_store_put_from",
+    "mooncake_store_register_buffer",
+    "mooncake_store_remove",
+    "mooncake_store_remove_all",
+    "mooncake_store_remove_by_regex",
+    "mooncake_store_setup",
+    "mooncake_store_unregister_buffer",
+];
+
 /// The folder with the shared library that cargo has built for this test.
 fn library_folder() -> PathBuf {
     let folder = std::env::current_exe().unwrap().parent().unwrap().to_owned();
@@ -59,10 +87,14 @@ fn system(command: &mut Command) -> Option<Output> {
     }
 }
 
-/// Compiles a program against the header and the library, with warnings as errors; `None` without a compiler.
+/// Compiles a program against the headers and the library, which is found under both its names, with warnings as errors;
+/// `None` without a compiler.
 fn compile(compiler: &str, standard: &str, source: &str, out: &Path) -> Option<PathBuf> {
     let program = out.join(Path::new(source).file_stem().unwrap());
-    let folder = library_folder();
+    for name in ["libtransfer_engine.so", "libmooncake_store.so"] {
+        std::os::unix::fs::symlink(library_folder().join("libtransfer_engine.so"), out.join(name)).unwrap();
+    }
+    let library = if source.starts_with("store") { "-lmooncake_store" } else { "-ltransfer_engine" };
     let output = system(
         Command::new(compiler)
             .args([standard, "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-pedantic", "-D_POSIX_C_SOURCE=200809L"])
@@ -70,9 +102,9 @@ fn compile(compiler: &str, standard: &str, source: &str, out: &Path) -> Option<P
             .arg(here("include"))
             .arg(here("tests/c").join(source))
             .arg("-L")
-            .arg(&folder)
-            .arg(format!("-Wl,-rpath,{}", folder.display()))
-            .args(["-ltransfer_engine", "-o"])
+            .arg(out)
+            .arg(format!("-Wl,-rpath,{}", out.display()))
+            .args([library, "-o"])
             .arg(&program),
     )?;
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -80,9 +112,13 @@ fn compile(compiler: &str, standard: &str, source: &str, out: &Path) -> Option<P
 }
 
 fn run(compiler: &str, standard: &str, source: &str, says: &str) {
+    run_with(compiler, standard, source, says, &[]);
+}
+
+fn run_with(compiler: &str, standard: &str, source: &str, says: &str, arguments: &[&str]) {
     let out = tempfile::tempdir().unwrap();
     let Some(program) = compile(compiler, standard, source, out.path()) else { return };
-    let output = Command::new(program).env("MC_LOG_LEVEL", "ERROR").output().unwrap();
+    let output = Command::new(program).args(arguments).env("MC_LOG_LEVEL", "ERROR").output().unwrap();
     let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{:?}\n{stdout}\n{stderr}", output.status);
     assert_eq!(stdout, format!("{says}: ok\n"));
@@ -98,8 +134,28 @@ fn misuse_is_answered_with_errors() {
     run("cc", "-std=c99", "misuse.c", "misuse");
 }
 
+/// Runs a program of the store, which gets the address of a master and lends memory to it until it ends.
+fn run_store(source: &str, says: &str) {
+    let master = Master::start(MasterConfig::embedded()).unwrap();
+    let address = master.rpc_address().to_string();
+    run_with("cc", "-std=c99", source, says, &[&address]);
+    let client = Client::builder().local_hostname("127.0.0.1").master(&address).connect().unwrap();
+    let left = client.put("k", b"v", &ReplicateConfig::default());
+    assert_eq!(left, Err(Error::NoSpace), "the program has left the pool");
+}
+
 #[test]
-fn the_header_is_cpp_too() {
+fn the_calls_of_the_go_package_work() {
+    run_store("store.c", "store");
+}
+
+#[test]
+fn misuse_of_the_store_is_answered_with_errors() {
+    run_store("store_misuse.c", "store_misuse");
+}
+
+#[test]
+fn the_headers_are_cpp_too() {
     run("c++", "-std=c++11", "header.cpp", "header");
 }
 
@@ -110,13 +166,17 @@ fn the_library_exports_the_api_and_nothing_else() {
     let text = String::from_utf8(output.stdout).unwrap();
     let mut exported: Vec<&str> = text.lines().filter_map(|line| line.split_whitespace().next()).collect();
     exported.sort_unstable();
-    assert_eq!(exported, API);
+    let mut api = [&ENGINE[..], &STORE[..]].concat();
+    api.sort_unstable();
+    assert_eq!(exported, api);
 }
 
 #[test]
-fn the_header_declares_what_the_library_exports() {
-    let header = std::fs::read_to_string(here("include/transfer_engine_c.h")).unwrap();
-    for function in API {
-        assert!(header.contains(&format!(" {function}(")) || header.contains(&format!("*{function}(")), "{function}");
+fn the_headers_declare_what_the_library_exports() {
+    for (header, functions) in [("transfer_engine_c.h", &ENGINE[..]), ("store_c.h", &STORE[..])] {
+        let text = std::fs::read_to_string(here("include").join(header)).unwrap();
+        for function in functions {
+            assert!(text.contains(&format!(" {function}(")) || text.contains(&format!("*{function}(")), "{function}");
+        }
     }
 }

@@ -1,8 +1,9 @@
-// The header in C++, with the layouts that compiled users rely on.
+// The headers in C++, with the layouts that compiled users rely on.
 #include <cstddef>
 #include <cstdio>
 #include <type_traits>
 
+#include "store_c.h"
 #include "transfer_engine_c.h"
 
 static_assert(sizeof(transfer_request_t) == 40, "request");
@@ -13,6 +14,8 @@ static_assert(sizeof(buffer_entry_t) == 16 && sizeof(notify_msg_t) == 16, "pairs
 static_assert(sizeof(nic_load_stat_t) == 80, "load");
 static_assert(std::is_same<segment_id_t, int32_t>::value, "segment");
 static_assert(std::is_same<batch_id_t, uint64_t>::value, "batch");
+static_assert(sizeof(mooncake_replicate_config_t) == 32, "config");
+static_assert(offsetof(mooncake_replicate_config_t, preferred_segments) == 16, "config");
 static_assert(INVALID_BATCH == UINT64_MAX, "batch");
 
 int main() {
@@ -20,6 +23,11 @@ int main() {
     if (engine == nullptr || allocateBatchID(engine, 1) == INVALID_BATCH) {
         return 1;
     }
+    mooncake_store_t store = mooncake_store_create();
+    if (mooncake_store_is_exist(store, "key") != -600) {
+        return 1;
+    }
+    mooncake_store_destroy(store);
     destroyTransferEngine(engine);
     std::puts("header: ok");
     return 0;

@@ -51,8 +51,12 @@ pub struct Catalog {
     /// A put found no space, and evicting for it did not help.
     pub(crate) starved: AtomicBool,
     /// The next number for a replica; the first of a write is also its generation.
-    pub(crate) next_id: AtomicU64,
+    pub(crate) next_id: Apart<AtomicU64>,
 }
+
+/// A value on cache lines of its own: its neighbours are read by every thread, and shall not travel when it changes.
+#[repr(align(128))]
+pub(crate) struct Apart<T>(pub T);
 
 /// Why the extents of an object are given up.
 #[derive(Clone, Copy, Debug)]
@@ -112,7 +116,7 @@ impl Catalog {
             waits,
             placement,
             starved: AtomicBool::new(false),
-            next_id: AtomicU64::new(1),
+            next_id: Apart(AtomicU64::new(1)),
             settings: Live::new(settings),
         })
     }
@@ -315,10 +319,13 @@ impl Catalog {
 
     /// Forgets the replicas of an object that lie in segments that are gone, and the object with its last one. Answers
     /// whether the object is still there.
+    #[inline]
     pub(crate) fn drop_lost_replicas(&self, state: &mut ShardState, slot: u32, now: MonotonicTime) -> bool {
-        if !self.segments.is_any_going() {
-            return true;
-        }
+        !self.segments.is_any_going() || self.look_for_lost_replicas(state, slot, now)
+    }
+
+    #[cold]
+    fn look_for_lost_replicas(&self, state: &mut ShardState, slot: u32, now: MonotonicTime) -> bool {
         let table = self.segments.load();
         let entry = &mut state.slab[slot];
         let before = entry.memory_bytes();

@@ -106,7 +106,7 @@ impl Catalog {
         let placed = self.place_targets(&state.slab[slot], &reserve, kind, &targets)?;
         let entry = &mut state.slab[slot];
         let running = Running {
-            ticket: self.next_id.fetch_add(1, Ordering::Relaxed),
+            ticket: self.next_id.0.fetch_add(1, Ordering::Relaxed),
             kind,
             client,
             source,
@@ -171,7 +171,7 @@ impl Catalog {
         let allocate = || {
             let try_segment = |segment: &std::sync::Arc<crate::MountedSegment>| {
                 let extent = segment.allocate(ByteLen(size), owner, now)?;
-                Some(Replica::new(self.next_id.fetch_add(1, Ordering::Relaxed), segment.index(), extent))
+                Some(Replica::new(self.next_id.0.fetch_add(1, Ordering::Relaxed), segment.index(), extent))
             };
             group.members.iter().find_map(try_segment)
         };

@@ -27,8 +27,10 @@ use crate::sync::{Mutex, MutexGuard};
 
 /// Lanes. Threads take them in turn, so that workers seldom meet, and what one thread did stays in its order.
 const LANES: usize = 16;
-/// Keys of one kind in a lane at which it is full. All lanes together hold 4 MiB at most, as long as somebody drains them.
+/// Keys of one kind in a lane at which it is full. All lanes together hold some MiB at most, as long as somebody drains them.
 const LANE_KEYS: u64 = 8192;
+/// See [`Evictor::relieve`].
+const OVERFULL: u64 = 4;
 /// Slots of a shard: their numbers and the shard's make one number of 32 bits.
 pub(crate) const SLOTS_PER_SHARD: u32 = (1 << 22) - 1;
 
@@ -49,19 +51,31 @@ thread_local! {
     };
 }
 
-/// One call, with the number of keys that it has in the list of its kind.
-#[derive(Clone, Copy, Debug)]
-enum Event {
-    LookedUp { count: usize, now: MonotonicTime },
-    Inserted { count: usize, group: Option<u64>, now: MonotonicTime },
+/// What a call did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Deed {
+    LookedUp,
+    Inserted,
+    /// The same, and the group is in the list of groups.
+    InsertedInGroup,
     Removed,
+}
+
+/// One call, with the number of keys that it has in the list of its kind: 16 bytes, for single lookups write one each.
+#[derive(Clone, Copy, Debug)]
+struct Event {
+    now: MonotonicTime,
+    count: u32,
+    tenant: Tenant,
+    deed: Deed,
 }
 
 #[derive(Debug, Default)]
 struct Events {
-    calls: Vec<(Tenant, Event)>,
+    calls: Vec<Event>,
     seen: Vec<Seen>,
     newcomers: Vec<Newcomer>,
+    groups: Vec<u64>,
     removed: Vec<Slot>,
 }
 
@@ -75,6 +89,7 @@ impl Events {
         self.calls.clear();
         self.seen.clear();
         self.newcomers.clear();
+        self.groups.clear();
         self.removed.clear();
     }
 }
@@ -112,29 +127,31 @@ impl Policies {
     }
 
     fn tell(&mut self, events: &Events) {
-        let Events { calls, seen, newcomers, removed } = events;
-        let (mut seen, mut newcomers, mut removed) = (&seen[..], &newcomers[..], removed.iter());
-        for (tenant, event) in calls {
-            let policy = self.of(*tenant);
-            match *event {
-                Event::LookedUp { count, now } => {
-                    let (keys, rest) = seen.split_at(count.min(seen.len()));
-                    seen = rest;
-                    policy.looked_up(keys, now);
-                }
-                Event::Inserted { count, group, now } => {
-                    let (keys, rest) = newcomers.split_at(count.min(newcomers.len()));
-                    newcomers = rest;
-                    policy.inserted(keys, group, now);
-                }
-                Event::Removed => {
-                    if let Some(slot) = removed.next() {
-                        policy.removed(*slot);
+        let Events { calls, seen, newcomers, groups, removed } = events;
+        let (mut seen, mut newcomers) = (&seen[..], &newcomers[..]);
+        let (mut groups, mut removed) = (groups.iter(), removed.iter());
+        for run in calls.chunk_by(|a, b| a.tenant == b.tenant) {
+            let policy = self.of(run[0].tenant);
+            for event in run {
+                let Event { now, deed, .. } = *event;
+                match deed {
+                    Deed::LookedUp => policy.looked_up(take(&mut seen, event.count), now),
+                    Deed::Inserted => policy.inserted(take(&mut newcomers, event.count), None, now),
+                    Deed::InsertedInGroup => {
+                        policy.inserted(take(&mut newcomers, event.count), groups.next().copied(), now);
                     }
+                    Deed::Removed => removed.next().into_iter().for_each(|slot| policy.removed(*slot)),
                 }
             }
         }
     }
+}
+
+/// Splits the first `count` off.
+fn take<'a, T>(list: &mut &'a [T], count: u32) -> &'a [T] {
+    let (first, rest) = list.split_at(list.len().min(count as usize));
+    *list = rest;
+    first
 }
 
 /// Policies and the lanes to them.
@@ -163,7 +180,7 @@ impl Evictor {
             return keys.len();
         }
         events.seen.extend_from_slice(keys);
-        events.calls.push((tenant, Event::LookedUp { count: keys.len(), now }));
+        events.calls.push(Event { now, count: keys.len() as u32, tenant, deed: Deed::LookedUp });
         0
     }
 
@@ -177,8 +194,10 @@ impl Evictor {
     ) {
         let lane = self.lane();
         let mut events = lane.events.lock();
-        events.calls.push((tenant, Event::Inserted { count: keys.len(), group, now }));
+        let deed = if group.is_some() { Deed::InsertedInGroup } else { Deed::Inserted };
+        events.calls.push(Event { now, count: keys.len() as u32, tenant, deed });
         events.newcomers.extend(keys);
+        events.groups.extend(group);
         lane.waiting.store(events.waiting(), Ordering::Relaxed);
         drop(events);
         self.relieve();
@@ -190,15 +209,21 @@ impl Evictor {
         let lane = self.lane();
         let mut events = lane.events.lock();
         events.removed.push(slot);
-        events.calls.push((tenant, Event::Removed));
+        events.calls.push(Event { now: MonotonicTime(0), count: 1, tenant, deed: Deed::Removed });
         lane.waiting.store(events.waiting(), Ordering::Relaxed);
     }
 
-    /// Drains the lane of this thread if it is full. Not under the lock of a shard.
+    /// Drains the lane of this thread if it is full. Not under the lock of a shard. While somebody else is with the policies, a
+    /// lane may become [`OVERFULL`] times as full before its thread waits for them.
     pub fn relieve(&self) {
         let lane = self.lane();
-        if lane.waiting.load(Ordering::Relaxed) >= LANE_KEYS {
+        let waiting = lane.waiting.load(Ordering::Relaxed);
+        if waiting >= LANE_KEYS * OVERFULL {
             Self::drain(lane, &mut self.policies.lock());
+        } else if waiting >= LANE_KEYS
+            && let Some(mut policies) = self.policies.try_lock()
+        {
+            Self::drain(lane, &mut policies);
         }
     }
 

@@ -126,6 +126,9 @@ impl Catalog {
         mut then: impl FnMut(usize, KeyHash, Result<Readable<'_>, ErrorCode>),
     ) {
         let mut keys = keys.into_iter();
+        if keys.size_hint() == (1, Some(1)) {
+            return keys.for_each(|key| self.look_single(tenant, key.as_ref(), &mut then));
+        }
         let mut at = 0;
         loop {
             let hashed = |key: K| (self.hash(tenant, key.as_ref()), key);
@@ -134,7 +137,7 @@ impl Catalog {
                 return;
             }
             let states = self.read_all(group.iter().map(|(hash, _)| *hash));
-            let likely = if group.len() > 1 { warm(&states) } else { Likely::new() };
+            let likely = warm(&states);
             // Loaded under the shards' locks: see the invariants of the segment table.
             let table = self.segments.load();
             for (nth, ((_, state), (hash, key))) in states.iter().zip(&group).enumerate() {
@@ -147,6 +150,40 @@ impl Catalog {
                 at += 1;
             }
         }
+    }
+}
+
+/// What of a victim's write a policy knows, see [`Catalog::foresee_victims`].
+type Places<'a> = SmallVec<[(u32, RwLockReadGuard<'a, ShardState>); GROUP]>;
+
+impl Catalog {
+    /// Looks up one key, which has nobody to wait for memory with.
+    fn look_single(
+        &self,
+        tenant: Tenant,
+        key: &[u8],
+        then: &mut impl FnMut(usize, KeyHash, Result<Readable<'_>, ErrorCode>),
+    ) {
+        let hash = self.hash(tenant, key);
+        let state = self.shards[hash.shard].state.read();
+        // Loaded under the shard's lock: see the invariants of the segment table.
+        let table = self.segments.load();
+        let (slot, record) = (state.find(tenant, hash.word, key), state.shelf.get(tenant, hash.word, key));
+        then(0, hash, readable(&state, &table, slot, record));
+    }
+
+    /// Brings what evicting these is going to need into the cache, for all at once.
+    pub(crate) fn foresee_victims(&self, places: impl Iterator<Item = (usize, u32)> + Clone) {
+        places.clone().for_each(|(shard, _)| self.shards[shard].claim());
+        let states: Places<'_> =
+            places.map(|(shard, slot)| (slot, self.shards[shard].state.read_recursive())).collect();
+        let entries: SmallVec<[Option<&Entry>; GROUP]> =
+            states.iter().map(|(slot, state)| state.slab.get(*slot)).collect();
+        std::hint::black_box(entries.iter().flatten().fold(0, |all, entry| all ^ entry.touch()));
+        let homes = states.iter().zip(&entries).map(|((_, state), entry)| {
+            entry.map_or(0, |entry| state.touch_home(self.hash(entry.tenant, entry.key.as_slice()).word))
+        });
+        std::hint::black_box(homes.fold(0, |all, slot| all ^ slot));
     }
 }
 

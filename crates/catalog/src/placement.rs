@@ -202,4 +202,10 @@ pub trait PlacementPolicy: Send + Sync {
         random: &mut dyn Random,
         attempt: &mut dyn FnMut(usize) -> bool,
     );
+
+    /// Small objects of one batch go to the segment of the first of them until they are so many bytes together; then the
+    /// policy is asked again. 0: it is asked for each.
+    fn run_bytes(&self) -> u64 {
+        0
+    }
 }

@@ -1,6 +1,6 @@
 //! Taking space for the replicas of one object: what the caller named first, then what the policy proposes.
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use yb_types::{ByteLen, MonotonicTime, ReplicateConfig};
 
 use crate::catalog::Catalog;
@@ -29,12 +29,64 @@ pub(crate) struct SpaceWanted<'a> {
     pub now: MonotonicTime,
 }
 
+/// Small objects of a batch that lie in one segment, see [`PlacementPolicy::run_bytes`].
+#[derive(Clone, Copy)]
+pub(crate) struct Run {
+    segment: u32,
+    /// Bytes that may still be added.
+    left: u64,
+}
+
+/// A run is no larger than this share of its segment.
+const RUN_SHARE: u64 = 1024;
+
+impl Run {
+    /// Space for the next object of the run, if it still belongs to it and there is room.
+    fn extend(&mut self, table: &SegmentTable, wanted: &SpaceWanted<'_>) -> Option<Replica> {
+        self.left = self.left.checked_sub(wanted.size.0.max(1))?;
+        let extent = table.live(self.segment)?.allocate(wanted.size, wanted.owner, wanted.now)?;
+        Some(Replica::new(0, self.segment, extent))
+    }
+}
+
 impl Catalog {
-    /// Takes space for as many of the replicas as there is room for, at least one.
-    pub(crate) fn take_space(&self, wanted: &SpaceWanted<'_>, random: &mut dyn Random) -> Result<Placed, PutRefusal> {
-        let table = self.segments.load();
+    /// Takes space for as many of the replicas as there is room for, at least one. `run` is where the batch's objects go
+    /// on, and is followed where the caller names no place.
+    pub(crate) fn take_space(
+        &self,
+        table: &SegmentTable,
+        wanted: &SpaceWanted<'_>,
+        run: &mut Option<Run>,
+        random: &mut dyn Random,
+    ) -> Result<Placed, PutRefusal> {
+        let runs = wanted.replicas == 1 && is_free(wanted.config);
+        if let Some(run) = run.as_mut().filter(|_| runs)
+            && let Some(replica) = run.extend(table, wanted)
+        {
+            return Ok(smallvec![replica]);
+        }
+        let placed = self.place_anywhere(table, wanted, random)?;
+        if runs && let [first] = placed[..] {
+            *run = self.begin_run(table, first.segment, wanted.size.0);
+        }
+        Ok(placed)
+    }
+
+    /// The run that an object begins; `None` when another one like it would not belong to it.
+    fn begin_run(&self, table: &SegmentTable, segment: u32, size: u64) -> Option<Run> {
+        let capacity = table.get(segment)?.capacity().0;
+        let left = self.placement.run_bytes().min(capacity / RUN_SHARE).checked_sub(size)?;
+        (left >= size).then_some(Run { segment, left })
+    }
+
+    fn place_anywhere(
+        &self,
+        table: &SegmentTable,
+        wanted: &SpaceWanted<'_>,
+        random: &mut dyn Random,
+    ) -> Result<Placed, PutRefusal> {
         let view = &table.view;
-        let mut attempts = Attempts { table: &table, wanted, apart: false, placed: SmallVec::new() };
+        let mut attempts = Attempts { table, wanted, apart: false, placed: SmallVec::new() };
         if self.settings.allocation_strategy == AllocationStrategy::Cxl {
             attempts.try_first_preferred()?;
         } else {
@@ -136,6 +188,11 @@ impl Attempts<'_> {
         let is_there = |replica: &Replica| group_of(replica).is_some_and(|at| view.groups()[at].host() == host);
         !host.is_empty() && self.placed.iter().any(is_there)
     }
+}
+
+/// Whether the caller leaves the place to the policy.
+fn is_free(config: &ReplicateConfig) -> bool {
+    !config.prefer_alloc_in_same_node && config.preferred_segment.is_empty() && config.preferred_segments.is_empty()
 }
 
 /// The preferred segments. The single form replaces the list.

@@ -22,8 +22,9 @@ use crate::key::{KeyBytes, KeyHash, Tenant};
 use crate::lookup::GROUP;
 use crate::overtaken::GoneWrite;
 use crate::placement::Random;
-use crate::placing::{Placed, SpaceWanted};
+use crate::placing::{Placed, Run, SpaceWanted};
 use crate::reclaim::MakeRoom;
+use crate::segments::SegmentTable;
 use crate::shard::ShardState;
 use crate::sync::atomic::Ordering;
 use crate::tenants::{Charge, QuotaMiss};
@@ -71,6 +72,8 @@ pub(crate) struct Batch<'a> {
     pub pin: PinChange,
     /// Where the first key of the batch went, when all are to go to one place.
     same_segment: Option<u32>,
+    /// Where small objects go on.
+    run: Option<Run>,
     /// Numbers for replicas that the batch has and has not used yet.
     ids: Range<u64>,
     ids_at_once: u64,
@@ -99,7 +102,8 @@ pub(crate) struct Facts {
 
 /// The space that a write wants.
 #[derive(Clone, Copy)]
-struct Wanted {
+struct Wanted<'a> {
+    table: &'a SegmentTable,
     replicas: usize,
     /// Bytes of the object that it replaces.
     replaces: u64,
@@ -137,7 +141,8 @@ impl Catalog {
         let checked = self.check_config(call, items.len());
         let pin = checked.unwrap_or_default();
         let ids_at_once = (items.len() as u64).min(IDS_AT_ONCE);
-        let mut batch = Batch { call: *call, manner, pin, same_segment: None, ids: 0..0, ids_at_once, random, effects };
+        let (same_segment, run, ids) = (None, None, 0..0);
+        let mut batch = Batch { call: *call, manner, pin, same_segment, run, ids, ids_at_once, random, effects };
         let groups = call.config.group_ids.as_deref();
         let (mut items, mut at) = (items, 0);
         loop {
@@ -208,9 +213,10 @@ impl Catalog {
         let mut tries = MakeRoom::default();
         loop {
             let mut state = self.shards[item.hash.shard].state.write();
-            match self.start_locked(batch, item, &mut state) {
+            // Loaded under the shard's lock: see the invariants of the segment table.
+            let table = self.segments.load();
+            match self.start_locked(batch, item, &mut state, &table) {
                 Ok(slot) => {
-                    let table = self.segments.load();
                     return sink(Ok(ObjectView::whole(&state.slab[slot], &table)));
                 }
                 Err(refusal) => {
@@ -260,7 +266,13 @@ impl Catalog {
         }
     }
 
-    fn start_locked(&self, batch: &mut Batch<'_>, item: &Item<'_>, state: &mut ShardState) -> Result<u32, PutRefusal> {
+    fn start_locked(
+        &self,
+        batch: &mut Batch<'_>,
+        item: &Item<'_>,
+        state: &mut ShardState,
+        table: &SegmentTable,
+    ) -> Result<u32, PutRefusal> {
         let Caller { tenant, client, now } = batch.call.caller;
         let found = self.find_live(state, tenant, item.hash, item.key, now);
         if state.overtaken.owes(item.hash.word, client, now) {
@@ -277,7 +289,7 @@ impl Catalog {
         let facts = facts(batch, item, state, standing);
         let slot = state.slab.reserve().ok_or(PutRefusal::CatalogFull)?;
         let replaces = standing.readable.map_or(0, |old| state.slab[old].memory_bytes());
-        match self.charge_and_place(batch, item, slot, Wanted { replicas: facts.replicas_wanted, replaces }) {
+        match self.charge_and_place(batch, item, slot, Wanted { table, replicas: facts.replicas_wanted, replaces }) {
             Ok(replicas) => {
                 if let Some(old) = standing.unfinished {
                     self.overtake(batch, state, old, item.hash.word);
@@ -375,16 +387,16 @@ impl Catalog {
         batch: &mut Batch<'_>,
         item: &Item<'_>,
         slot: u32,
-        wanted: Wanted,
+        wanted: Wanted<'_>,
     ) -> Result<Placed, PutRefusal> {
-        let Wanted { replicas, replaces } = wanted;
+        let Wanted { replicas, replaces, .. } = wanted;
         if !self.tenants.is_multi() {
-            return self.place(batch, item, slot, replicas);
+            return self.place(batch, item, slot, wanted);
         }
         let tenant = batch.call.caller.tenant;
         let bytes = item.size.saturating_mul(replicas as u64);
         self.tenants().open_object(tenant, Charge { bytes, replaces })?;
-        match self.place(batch, item, slot, replicas) {
+        match self.place(batch, item, slot, wanted) {
             Ok(placed) => {
                 self.tenants.refund(tenant, bytes - item.size * placed.len() as u64);
                 Ok(placed)
@@ -397,10 +409,16 @@ impl Catalog {
     }
 
     /// Takes space for as many of the replicas as there is room for, at least one.
-    fn place(&self, batch: &mut Batch<'_>, item: &Item<'_>, slot: u32, wanted: usize) -> Result<Placed, PutRefusal> {
-        let config = batch.call.config;
+    fn place(
+        &self,
+        batch: &mut Batch<'_>,
+        item: &Item<'_>,
+        slot: u32,
+        wanted: Wanted<'_>,
+    ) -> Result<Placed, PutRefusal> {
+        let (config, table) = (batch.call.config, wanted.table);
         let wanted = SpaceWanted {
-            replicas: wanted,
+            replicas: wanted.replicas,
             size: ByteLen(item.size),
             owner: item.hash.member(slot),
             hash: u64::from(item.hash.word),
@@ -408,7 +426,7 @@ impl Catalog {
             same_segment: batch.same_segment,
             now: batch.call.caller.now,
         };
-        let mut placed = self.take_space(&wanted, batch.random)?;
+        let mut placed = self.take_space(table, &wanted, &mut batch.run, batch.random)?;
         for (id, replica) in self.take_ids(batch, placed.len()).zip(&mut placed) {
             *replica = replica.with_id(id);
         }
@@ -423,7 +441,7 @@ impl Catalog {
         let count = count as u64;
         if batch.ids.end - batch.ids.start < count {
             let take = count.max(batch.ids_at_once);
-            let first = self.next_id.fetch_add(take, Ordering::Relaxed);
+            let first = self.next_id.0.fetch_add(take, Ordering::Relaxed);
             batch.ids = first..first + take;
         }
         let first = batch.ids.start;

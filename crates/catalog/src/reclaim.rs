@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use yb_evict::{Key, Slot, Verdict, Victims};
+use yb_evict::{Judge, Key, Slot, Verdict, Victims};
 use yb_types::{ByteLen, MonotonicTime};
 
 use crate::catalog::{Catalog, Leave};
@@ -109,6 +109,23 @@ struct Pass {
     want: ByteLen,
 }
 
+/// Decides on the candidates of a pass.
+struct Court<'a> {
+    catalog: &'a Catalog,
+    pass: &'a Pass,
+    gone: &'a mut Evicted,
+}
+
+impl Judge for Court<'_> {
+    fn judge(&mut self, place: Slot) -> Verdict {
+        self.catalog.judge(place, self.pass, self.gone)
+    }
+
+    fn soon(&mut self, places: &[Slot]) {
+        self.catalog.foresee_victims(places.iter().map(|place| shard_and_slot(*place)));
+    }
+}
+
 impl Catalog {
     /// What eviction has to free now, by the watermark or because a put found no space; `None` when nothing. It goes
     /// below the watermark by `eviction_ratio`, but not by more than a hundredth.
@@ -179,8 +196,8 @@ impl Catalog {
         while done.bytes < pass.want && may_look > 0 {
             let Some(tenant) = policies.largest() else { return };
             let mut gone = Evicted::default();
-            let mut judge = |place: Slot| self.judge(place, pass, &mut gone);
-            let mut victims = Victims::new(may_look, &mut judge);
+            let mut court = Court { catalog: self, pass, gone: &mut gone };
+            let mut victims = Victims::new(may_look, &mut court);
             let victim = policies.of(tenant).victim(pass.now, &mut victims);
             let looked = may_look - victims.budget();
             may_look -= looked;

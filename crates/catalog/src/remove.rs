@@ -3,6 +3,7 @@
 //! A lease stops a removal that is not forced. A forced one takes the key away at once, and the space when the lease of
 //! that generation has ended, so that nobody who still reads sees other bytes.
 
+use smallvec::SmallVec;
 use yb_types::{ErrorCode, MonotonicTime};
 
 use crate::catalog::{Caller, Catalog, Leave};
@@ -10,6 +11,7 @@ use crate::departed::Absence;
 use crate::effects::Effects;
 use crate::entry::{Entry, Replica};
 use crate::key::{KeyHash, Tenant};
+use crate::lookup::GROUP;
 use crate::shard::ShardState;
 
 /// Whether leases count.
@@ -38,14 +40,29 @@ impl Catalog {
         now: MonotonicTime,
         mut sink: impl FnMut(usize, Result<(), ErrorCode>),
     ) {
-        for (at, key) in keys.into_iter().enumerate() {
-            sink(at, self.remove_one(tenant, key.as_ref(), force, now));
+        let (mut keys, mut at) = (keys.into_iter(), 0);
+        loop {
+            let hashed = |key: K| (self.hash(tenant, key.as_ref()), key);
+            let group: SmallVec<[(KeyHash, K); GROUP]> = keys.by_ref().take(GROUP).map(hashed).collect();
+            if group.is_empty() {
+                break;
+            }
+            self.foresee_writes(group.iter().map(|(hash, _)| *hash));
+            for (hash, key) in group {
+                sink(at, self.remove_one(tenant, (hash, key.as_ref()), force, now));
+                at += 1;
+            }
         }
         self.evictor.relieve();
     }
 
-    fn remove_one(&self, tenant: Tenant, key: &[u8], force: Force, now: MonotonicTime) -> Result<(), ErrorCode> {
-        let hash = self.hash(tenant, key);
+    fn remove_one(
+        &self,
+        tenant: Tenant,
+        (hash, key): (KeyHash, &[u8]),
+        force: Force,
+        now: MonotonicTime,
+    ) -> Result<(), ErrorCode> {
         let mut state = self.shards[hash.shard].state.write();
         let Some(slot) = self.find_live(&mut state, tenant, hash, key, now) else {
             return self.remove_cold(&mut state, (tenant, hash, key), force, now);

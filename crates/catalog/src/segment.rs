@@ -22,14 +22,20 @@ pub struct MountedSegment {
     status: AtomicI32,
     /// Nothing is placed here before this time.
     quiet_until: MonotonicTime,
+    /// Bits of the share of its owner's local disk that is free.
+    disk_free: AtomicU64,
+    room: Arc<RoomIndex>,
+    busy: Busy,
+}
+
+/// What every allocation changes, on cache lines of its own: lookups read the rest and shall not wait for these.
+#[repr(align(128))]
+struct Busy {
+    space: Mutex<Space>,
     used: AtomicU64,
     largest_free: AtomicU64,
     withheld: AtomicU64,
     next_due: AtomicU64,
-    /// Bits of the share of its owner's local disk that is free.
-    disk_free: AtomicU64,
-    room: Arc<RoomIndex>,
-    space: Mutex<Space>,
 }
 
 /// What may be asked of a segment, as far as its client is heard of. Each allows less than the one before.
@@ -96,16 +102,18 @@ impl MountedSegment {
             reach: AtomicU8::new(Reach::Online as u8),
             status: AtomicI32::new(SegmentStatus::OK.0),
             quiet_until,
-            used: AtomicU64::new(0),
-            largest_free: AtomicU64::new(0),
-            withheld: AtomicU64::new(0),
-            next_due: AtomicU64::new(u64::MAX),
             disk_free: AtomicU64::new(1.0f64.to_bits()),
             room,
-            space: Mutex::new(Space { allocator, deferred: Deferred::default(), powers: Powers::default() }),
+            busy: Busy {
+                space: Mutex::new(Space { allocator, deferred: Deferred::default(), powers: Powers::default() }),
+                used: AtomicU64::new(0),
+                largest_free: AtomicU64::new(0),
+                withheld: AtomicU64::new(0),
+                next_due: AtomicU64::new(u64::MAX),
+            },
             info,
         };
-        segment.publish(&mut segment.space.lock());
+        segment.publish_all(&mut segment.busy.space.lock());
         segment
     }
 
@@ -141,19 +149,19 @@ impl MountedSegment {
 
     /// Bytes not free: objects with what alignment costs, and withheld extents.
     pub fn used(&self) -> ByteLen {
-        ByteLen(self.used.load(Ordering::Relaxed))
+        ByteLen(self.busy.used.load(Ordering::Relaxed))
     }
 
     /// Bytes without an owner that a writer or a reader may still touch; part of [`used`](Self::used).
     pub fn withheld(&self) -> ByteLen {
-        ByteLen(self.withheld.load(Ordering::Relaxed))
+        ByteLen(self.busy.withheld.load(Ordering::Relaxed))
     }
 
     /// The largest free extent, exact; takes the segment's lock.
     pub fn largest_free(&self) -> ByteLen {
-        let mut space = self.space.lock();
+        let mut space = self.busy.space.lock();
         let largest = space.allocator.largest_free();
-        self.largest_free.store(largest.0, Ordering::Relaxed);
+        self.busy.largest_free.store(largest.0, Ordering::Relaxed);
         largest
     }
 
@@ -186,15 +194,15 @@ impl MountedSegment {
 
     /// Whether an object of this size is likely to find room.
     pub(crate) fn may_take(&self, size: ByteLen) -> bool {
-        self.largest_free.load(Ordering::Relaxed) >= size.0.max(1)
+        self.busy.largest_free.load(Ordering::Relaxed) >= size.0.max(1)
     }
 
     /// Takes space for one replica; `None` when no free extent is large enough or the segment takes nothing now.
     pub(crate) fn allocate(&self, size: ByteLen, owner: u64, now: MonotonicTime) -> Option<Extent> {
-        if self.largest_free.load(Ordering::Relaxed) < size.0.max(1) || now < self.quiet_until {
+        if self.busy.largest_free.load(Ordering::Relaxed) < size.0.max(1) || now < self.quiet_until {
             return None;
         }
-        let mut space = self.space.lock();
+        let mut space = self.busy.space.lock();
         let extent = if self.takes_objects() { space.allocator.allocate(size, owner) } else { None };
         self.publish(&mut space);
         extent
@@ -202,7 +210,7 @@ impl MountedSegment {
 
     /// Gives up the extent of a replica, at once or later. Answers the bytes that are free now.
     pub(crate) fn give_up(&self, node: NodeId, hold: Option<Hold>) -> ByteLen {
-        let mut space = self.space.lock();
+        let mut space = self.busy.space.lock();
         let Some(hold) = hold else {
             let freed = space.allocator.free(node).unwrap_or_default();
             self.publish(&mut space);
@@ -211,39 +219,39 @@ impl MountedSegment {
         if let Ok(extent) = space.allocator.set_owner(node, WITHHELD) {
             let Hold { generation, until, for_writer } = hold;
             space.deferred.insert(Withheld { extent, generation, until, for_writer });
-            self.publish(&mut space);
+            self.publish_all(&mut space);
         }
         ByteLen(0)
     }
 
     /// Frees withheld extents whose time has come, at most `limit`; answers how many.
     pub(crate) fn release_due(&self, now: MonotonicTime, limit: u64) -> u64 {
-        if self.next_due.load(Ordering::Relaxed) > now.0 {
+        if self.busy.next_due.load(Ordering::Relaxed) > now.0 {
             return 0;
         }
-        let mut space = self.space.lock();
+        let mut space = self.busy.space.lock();
         let Space { allocator, deferred, .. } = &mut *space;
         let mut released = 0;
         while released < limit && deferred.release_due(allocator, now).is_some() {
             released += 1;
         }
-        self.publish(&mut space);
+        self.publish_all(&mut space);
         released
     }
 
     /// Frees the withheld extent that starts at `offset`, if it still waits for the writer of this generation.
     pub(crate) fn confirm(&self, offset: u64, generation: Generation) -> bool {
-        let mut space = self.space.lock();
+        let mut space = self.busy.space.lock();
         let Space { allocator, deferred, .. } = &mut *space;
         let freed = deferred.confirm(allocator, offset, generation).is_some();
-        self.publish(&mut space);
+        self.publish_all(&mut space);
         freed
     }
 
     /// Changes the status if the table of transitions allows it; answers whether the segment has it now. From the return
     /// on nothing is allocated unless the status is `OK`.
     pub(crate) fn turn(&self, to: SegmentStatus) -> bool {
-        let _space = self.space.lock();
+        let _space = self.busy.space.lock();
         let from = self.status();
         if may_turn(from, to) {
             self.status.store(to.0, Ordering::Relaxed);
@@ -254,7 +262,7 @@ impl MountedSegment {
 
     /// Follows what is heard of its client; a segment that is gone stays so. Answers whether that changed anything.
     pub(crate) fn set_reach(&self, reach: Reach) -> bool {
-        let mut space = self.space.lock();
+        let mut space = self.busy.space.lock();
         let before = self.reach();
         if before == Reach::Gone || before == reach {
             return false;
@@ -269,23 +277,29 @@ impl MountedSegment {
 
     /// The owners' words of some extents in use, see [`AdaptiveAllocator::scan`].
     pub(crate) fn scan(&self, from: u32, limit: u32, found: &mut Vec<Owned>) -> Option<u32> {
-        self.space.lock().allocator.scan(from, limit, |owned| {
+        self.busy.space.lock().allocator.scan(from, limit, |owned| {
             if owned.owner != WITHHELD {
                 found.push(owned);
             }
         })
     }
 
+    /// Makes known how much is free.
     fn publish(&self, space: &mut Space) {
         let largest = space.allocator.largest_free_bound().0;
-        self.used.store(space.allocator.used().0, Ordering::Relaxed);
-        self.largest_free.store(largest, Ordering::Relaxed);
+        self.busy.used.store(space.allocator.used().0, Ordering::Relaxed);
+        self.busy.largest_free.store(largest, Ordering::Relaxed);
         if self.is_live() {
             self.room.note(self.index, space.powers, Powers::of(largest));
             space.powers = Powers::of(largest);
         }
-        self.withheld.store(space.deferred.bytes().0, Ordering::Relaxed);
+    }
+
+    /// Makes known also what is withheld.
+    fn publish_all(&self, space: &mut Space) {
+        self.publish(space);
+        self.busy.withheld.store(space.deferred.bytes().0, Ordering::Relaxed);
         let due = space.deferred.next_due().map_or(u64::MAX, |due| due.0);
-        self.next_due.store(due, Ordering::Relaxed);
+        self.busy.next_due.store(due, Ordering::Relaxed);
     }
 }

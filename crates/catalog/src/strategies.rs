@@ -122,6 +122,10 @@ impl PlacementPolicy for LocalFirst {
 /// empty segment that joins a full pool gets at most twice its share of the new objects, so that it is not overrun.
 pub struct Balanced;
 
+/// Bytes of small objects of a batch that lie in one segment: too few to unbalance anything, enough that the segment's lock
+/// and tables stay in the cache of the core that works on the batch.
+const RUN: u64 = 1 << 20;
+
 /// Draws that found nothing before the segments with room are walked through.
 const DRAWS: usize = 4;
 
@@ -144,6 +148,10 @@ impl PlacementPolicy for Balanced {
         if missing > 0 {
             RandomPlacement.place(view, &PlacementRequest { missing, ..*request }, random, attempt);
         }
+    }
+
+    fn run_bytes(&self) -> u64 {
+        RUN
     }
 }
 

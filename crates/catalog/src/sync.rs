@@ -42,6 +42,10 @@ mod explored {
         pub fn lock(&self) -> MutexGuard<'_, T> {
             self.0.lock().unwrap_or_else(PoisonError::into_inner)
         }
+
+        pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+            self.0.try_lock().ok()
+        }
     }
 
     /// As `parking_lot::RwLock`, as far as it is used. A second lock for reading by one thread is refused by the

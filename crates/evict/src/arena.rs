@@ -102,6 +102,12 @@ impl<T: Copy + Default> Arena<T> {
         Slot::new(number, self[number].tag)
     }
 
+    /// Who stands behind a node in its list, or before it.
+    pub fn neighbour(&self, number: u32, before: bool) -> Option<u32> {
+        let node = &self[number];
+        Some(if before { node.prev } else { node.next }).filter(|other| *other != NIL)
+    }
+
     /// A few bits of the node's tag, to tell later whether the place was given to somebody else.
     pub fn check(&self, number: u32) -> u8 {
         self.get(number).map_or(0, |node| (node.tag ^ (node.tag >> 8) ^ (node.tag >> 16)) as u8)

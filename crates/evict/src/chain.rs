@@ -20,6 +20,9 @@ const SAME_ACCESS: u32 = 8;
 const AGEING: u32 = 4;
 /// Recent neighbours that are remembered until their put comes.
 const LINKS: usize = 4096;
+/// Victims that the owner is told of at once, and the pool size from which on that pays: smaller ones are in the cache.
+const AHEAD: usize = 16;
+const LOOK_AHEAD_FROM: usize = 32_768;
 /// [`Facts::bin`] of keys that a lease held when their turn came, and of keys in no queue.
 const HELD: u8 = BINS as u8;
 const NO_QUEUE: u8 = HELD + 1;
@@ -83,6 +86,8 @@ pub struct Chain {
     ghosts: Ghosts,
     links: Vec<Link>,
     aged: u32,
+    /// Victims until the next look ahead.
+    foreseen: usize,
 }
 
 /// 2^26 ns (67 ms), as the catalog counts.
@@ -107,6 +112,7 @@ impl Chain {
             ghosts: Ghosts::new(settings.ghosts_per_key),
             links: vec![Link { of: 0, parent: Slot::new(0, 0), length: 0 }; LINKS],
             aged: 0,
+            foreseen: 0,
         }
     }
 
@@ -170,9 +176,9 @@ impl Chain {
         self.mark(cell);
     }
 
-    /// Counts an access of `class`, and ranks anew when it is time.
-    fn count(&mut self, class: u8) {
-        if !self.density.accessed(class) {
+    /// Ranks anew when it is time. Only a victim needs ranks, so a pool that is not full pays nothing for them.
+    fn rank(&mut self) {
+        if !self.density.is_out_of_date() {
             return;
         }
         self.density.refresh(self.nodes.len());
@@ -211,7 +217,7 @@ impl Chain {
         if node.children == 0 {
             self.join_queue(slot, now);
         }
-        self.count(class);
+        self.density.accessed(class);
     }
 
     /// A key that is not there yet, below `parent`. What its ghost knows counts.
@@ -229,7 +235,7 @@ impl Chain {
             self.adopt(parent, position);
         }
         self.join_queue(slot, now);
-        self.count(class);
+        self.density.accessed(class);
         slot
     }
 
@@ -318,6 +324,31 @@ impl Chain {
         self.leave_queue(slot);
         self.nodes[slot].value.bin = HELD;
         self.nodes.push_back(&mut self.held, slot);
+    }
+
+    /// Tells the owner of the next victims, as far as they can be guessed: a leaf, then what is left without a child, then
+    /// the next leaf of the queue.
+    fn look_ahead(&mut self, leaf: u32, cell: usize, victims: &mut Victims<'_>) {
+        if self.foreseen > 0 || self.nodes.len() < LOOK_AHEAD_FROM {
+            self.foreseen = self.foreseen.saturating_sub(1);
+            return;
+        }
+        let (mut slots, mut leaf, mut at) = ([self.nodes.slot(leaf); AHEAD], leaf, leaf);
+        let mut known = 1;
+        while known < AHEAD {
+            let facts = self.nodes[at].value;
+            let above = self.parent_of(&facts).filter(|above| self.nodes[*above].value.children == 1);
+            let next = above.or_else(|| self.nodes.neighbour(leaf, self.density.rises(cell)));
+            let Some(next) = next else { break };
+            if above.is_none() {
+                leaf = next;
+            }
+            at = next;
+            slots[known] = self.nodes.slot(at);
+            known += 1;
+        }
+        self.foreseen = known - 1;
+        victims.soon(&slots[..known]);
     }
 
     fn evict(&mut self, slot: u32, key: Key, now: u32) {
@@ -431,6 +462,7 @@ impl Policy for Chain {
 
     fn victim(&mut self, now: MonotonicTime, victims: &mut Victims<'_>) -> Option<(Slot, u64)> {
         let now = tick(now);
+        self.rank();
         self.age(now);
         if self.lowest_cell().is_none() {
             self.release_held(now);
@@ -439,6 +471,7 @@ impl Policy for Chain {
             let Some(cell) = self.lowest_cell() else { return self.victim_above_held(now, victims) };
             let queue = &self.cells[cell];
             let number = if self.density.rises(cell) { queue.back()? } else { queue.front()? };
+            self.look_ahead(number, cell, victims);
             let slot = self.nodes.slot(number);
             match victims.judge(slot) {
                 Verdict::Protected => self.hold(number),

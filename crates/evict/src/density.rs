@@ -21,7 +21,7 @@ const FIRST_BIN: f64 = 21.0;
 const BIN_GROWTH: f64 = 1.7;
 /// Bins in which a key is fresh: 15 seconds.
 const FRESH_BINS: usize = 4;
-/// Accesses between two computations of all worths.
+/// Accesses after which the worths are out of date.
 const REFRESH: u32 = 512;
 /// Accesses that the assumptions below count for, once the class has its own.
 const PRIOR_WEIGHT: f64 = 1000.0;
@@ -99,7 +99,8 @@ pub(crate) struct Density {
     /// Cells from the least to the most valuable.
     order: Vec<u16>,
     rank: Vec<u16>,
-    until_refresh: u32,
+    /// Accesses since the worths were computed.
+    news: u32,
 }
 
 /// Nobody comes back at once, so the youngest look worth least, and what was just written would go before its reader
@@ -130,7 +131,7 @@ impl Density {
             worth: vec![0.0; CELLS],
             order: (0..CELLS as u16).collect(),
             rank: vec![0; CELLS],
-            until_refresh: REFRESH,
+            news: 0,
         };
         density.compute();
         density
@@ -142,11 +143,15 @@ impl Density {
         inner.partition_point(|edge| *edge <= f64::from(age)) as u8
     }
 
-    /// An access of a class. True when it is time to [`refresh`](Self::refresh).
-    pub fn accessed(&mut self, class: u8) -> bool {
+    /// An access of a class.
+    pub fn accessed(&mut self, class: u8) {
         self.accesses[usize::from(class)] += 1.0;
-        self.until_refresh = self.until_refresh.saturating_sub(1);
-        self.until_refresh == 0
+        self.news = self.news.saturating_add(1);
+    }
+
+    /// Whether it is time to [`refresh`](Self::refresh), for those who need the ranks.
+    pub fn is_out_of_date(&self) -> bool {
+        self.news >= REFRESH
     }
 
     /// An access turned out to be of another class.
@@ -163,9 +168,8 @@ impl Density {
 
     /// Computes all ranks anew and lets the record fade a little; the more keys there are, the less.
     pub fn refresh(&mut self, keys: usize) {
-        self.until_refresh = REFRESH;
         let half_life = HALF_LIFE.max(HALF_LIFE_FILLS * keys as f64);
-        let keep = 0.5f64.powf(f64::from(REFRESH) / half_life);
+        let keep = 0.5f64.powf(f64::from(std::mem::take(&mut self.news)) / half_life);
         for (accesses, returns) in self.accesses.iter_mut().zip(&mut self.returns) {
             *accesses *= keep;
             returns.iter_mut().for_each(|count| *count *= keep);
@@ -270,7 +274,8 @@ mod tests {
         let (good, bad) = (class(Kind::New, 5), class(Kind::New, 50));
         for _ in 0..20_000 {
             for class in [good, bad] {
-                if density.accessed(class) {
+                density.accessed(class);
+                if density.is_out_of_date() {
                     density.refresh(100);
                 }
             }

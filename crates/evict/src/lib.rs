@@ -35,6 +35,6 @@ pub use keyed::Keyed;
 pub use lru::Lru;
 pub use near_lru::NearLru;
 pub use optimum::optimum;
-pub use policy::{Key, Newcomer, Policy, PolicyKind, Seen, Slot, UnknownPolicy, Verdict, Victims};
+pub use policy::{Judge, Key, Newcomer, Policy, PolicyKind, Seen, Slot, UnknownPolicy, Verdict, Victims};
 pub use s3fifo::S3Fifo;
 pub use simulate::{Access, Score, simulate, textbook_lru};

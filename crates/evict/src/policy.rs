@@ -117,15 +117,30 @@ pub enum Verdict {
     Gone,
 }
 
+/// The owner of the keys, as a policy sees it while it looks for a victim.
+pub trait Judge {
+    /// Decides on one candidate. What it lets go is out of the policy's hands when this returns.
+    fn judge(&mut self, slot: Slot) -> Verdict;
+
+    /// These will probably be asked for next: time to fetch from main memory what that takes.
+    fn soon(&mut self, _slots: &[Slot]) {}
+}
+
+impl<F: FnMut(Slot) -> Verdict> Judge for F {
+    fn judge(&mut self, slot: Slot) -> Verdict {
+        self(slot)
+    }
+}
+
 /// What may be evicted, and how many keys may be looked at for it.
 pub struct Victims<'a> {
     budget: u32,
-    judge: &'a mut dyn FnMut(Slot) -> Verdict,
+    judge: &'a mut dyn Judge,
 }
 
 impl<'a> Victims<'a> {
-    /// `judge` decides on one candidate. What it lets go is out of the policy's hands when it returns.
-    pub fn new(budget: u32, judge: &'a mut dyn FnMut(Slot) -> Verdict) -> Self {
+    /// No more than `budget` keys are shown to `judge`.
+    pub fn new(budget: u32, judge: &'a mut dyn Judge) -> Self {
         Victims { budget, judge }
     }
 
@@ -142,7 +157,12 @@ impl<'a> Victims<'a> {
     /// Asks for one key; uses one of the budget.
     pub fn judge(&mut self, slot: Slot) -> Verdict {
         self.budget = self.budget.saturating_sub(1);
-        (self.judge)(slot)
+        self.judge.judge(slot)
+    }
+
+    /// Tells the owner which keys will probably be asked for next.
+    pub fn soon(&mut self, slots: &[Slot]) {
+        self.judge.soon(slots);
     }
 }
 

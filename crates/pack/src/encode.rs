@@ -49,13 +49,13 @@ impl Layout {
     fn write_prefix(self, ty: &BodyType, form: Form, out: &mut Vec<u8>) {
         let has_metainfo = self.has_metainfo(form);
         let head = ty.code() | if has_metainfo { HEAD_HAS_METAINFO } else { 0 };
-        out.extend_from_slice(&head.to_le_bytes());
-        if has_metainfo {
-            let literal = if form == Form::Literal { METAINFO_LITERAL } else { 0 };
-            let total = self.total.trailing_zeros() as u8 & if self.total == 0 { 0 } else { 3 };
-            out.push(total | literal | self.width.selector() << METAINFO_WIDTH_SHIFT);
-            out.resize(out.len() + self.total, 0);
-        }
+        let literal = if form == Form::Literal { METAINFO_LITERAL } else { 0 };
+        let total = self.total.trailing_zeros() as u8 & if self.total == 0 { 0 } else { 3 };
+        // Head, metainfo, and the longest total length, of which as much is taken as there is.
+        let mut prefix = [0; 4 + 1 + 8];
+        prefix[..4].copy_from_slice(&head.to_le_bytes());
+        prefix[4] = total | literal | self.width.selector() << METAINFO_WIDTH_SHIFT;
+        out.extend_from_slice(&prefix[..if has_metainfo { 5 + self.total } else { 4 }]);
         if form == Form::Literal {
             out.extend_from_slice(ty.literal());
             out.push(0);

@@ -171,7 +171,7 @@ impl Catalog {
         let is_known = record.as_ref().is_some_and(|record| record.size == size && (is_marked || hot.is_none()));
         match record {
             Some(record) if is_known => {
-                let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+                let id = self.next_id.0.fetch_add(1, Ordering::Relaxed);
                 record.offload.take_if(|offload| offload.disk.owner == disk.owner);
                 add_copy(record, id, disk, item.endpoint);
             }
@@ -191,7 +191,7 @@ impl Catalog {
                 self.counters.add(|c| &c.stale_disk_copies, 1);
             }
             None => {
-                let generation = self.next_id.fetch_add(1, Ordering::Relaxed);
+                let generation = self.next_id.0.fetch_add(1, Ordering::Relaxed);
                 let write = Write { word, tenant, key, size, generation, checksum: None, data_type: 0 };
                 add_copy(state.shelf.record(&write), generation, disk, item.endpoint);
             }

@@ -6,7 +6,7 @@ use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-use io_uring::types::{Fd, SubmitArgs, Timespec};
+use io_uring::types::{Fd, Fixed, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 
 use crate::pool::{Buffer, Pool};
@@ -16,6 +16,11 @@ const GROUP: u16 = 0;
 /// Turns, of at most [`DRAIN_WAIT`] each, that a dropped reactor waits for its operations.
 const DRAIN_TURNS: usize = 100;
 const DRAIN_WAIT: Duration = Duration::from_millis(20);
+
+/// Sockets that may be in the kernel's table of files.
+const LISTED: u32 = 4096;
+/// Empties a place of the table.
+const NO_FILE: RawFd = -1;
 
 const RECEIVE: u64 = 1 << 32;
 const SEND: u64 = 2 << 32;
@@ -101,6 +106,8 @@ pub enum Completion {
 
 struct Entry {
     socket: OwnedFd,
+    /// The kernel has the socket in its table of files, under the entry's key.
+    listed: bool,
     /// A receive is in the kernel.
     receiving: bool,
     /// A cancel for it is under way.
@@ -124,6 +131,8 @@ pub struct Reactor {
     new_sends: usize,
     /// The kernel can wait for many completions for a while, and then for one.
     can_gather: bool,
+    /// Places in the kernel's table of files: a send of a socket in it needs no look-up of its descriptor.
+    listable: u32,
     /// The kernel binds the ring to one thread.
     _one_thread: std::marker::PhantomData<*const ()>,
 }
@@ -145,6 +154,7 @@ impl Reactor {
         if !ring.params().is_feature_ext_arg() || !ring.params().is_feature_nodrop() {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "this kernel's io_uring lacks timeouts or NODROP"));
         }
+        let listable = if ring.submitter().register_files_sparse(LISTED).is_ok() { LISTED } else { 0 };
         let can_gather = ring.params().is_feature_min_timeout();
         let pool = Pool::register(&ring, GROUP, settings.buffers, settings.buffer_bytes)?;
         Ok(Reactor {
@@ -156,6 +166,7 @@ impl Reactor {
             released: Vec::new(),
             new_sends: 0,
             can_gather,
+            listable,
             _one_thread: std::marker::PhantomData,
         })
     }
@@ -182,7 +193,11 @@ impl Reactor {
         if self.entries[index].is_some() {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the key is in use"));
         }
-        let entry = Entry { socket, receiving: false, cancelling: false, wanted: true, sending: None, leaving: false };
+        let place = Some(key).filter(|key| *key < self.listable);
+        let listed =
+            place.is_some_and(|key| self.ring.submitter().register_files_update(key, &[socket.as_raw_fd()]).is_ok());
+        let (receiving, cancelling, leaving) = (false, false, false);
+        let entry = Entry { socket, listed, receiving, cancelling, wanted: true, sending: None, leaving };
         self.entries[index] = Some(entry);
         self.arm(key)
     }
@@ -211,10 +226,11 @@ impl Reactor {
         };
         let rest = bytes.get(from..).unwrap_or_default();
         let length = u32::try_from(rest.len()).unwrap_or(u32::MAX);
-        let send = opcode::Send::new(Fd(entry.socket.as_raw_fd()), rest.as_ptr(), length)
-            .flags(libc::MSG_NOSIGNAL)
-            .build()
-            .user_data(SEND | u64::from(key));
+        let send = match entry.listed {
+            true => opcode::Send::new(Fixed(key), rest.as_ptr(), length),
+            false => opcode::Send::new(Fd(entry.socket.as_raw_fd()), rest.as_ptr(), length),
+        };
+        let send = send.flags(libc::MSG_NOSIGNAL).build().user_data(SEND | u64::from(key));
         entry.sending = Some(bytes);
         self.new_sends += 1;
         // SAFETY: the bytes are on the heap of a vector that stays in `sending`, untouched, until this operation's completion;
@@ -364,7 +380,12 @@ impl Reactor {
     fn release_if_idle(&mut self, key: u32) {
         let idle = |entry: &mut Entry| entry.leaving && !entry.receiving && entry.sending.is_none();
         let place = self.entries.get_mut(key as usize);
-        if place.and_then(|place| place.take_if(|entry| idle(entry))).is_some() {
+        if let Some(entry) = place.and_then(|place| place.take_if(|entry| idle(entry))) {
+            // The table holds the socket open otherwise.
+            if entry.listed && self.ring.submitter().register_files_update(key, &[NO_FILE]).is_err() {
+                // Without the call to take it out nothing in this ring works any more; the worker will see that.
+                self.listable = 0;
+            }
             self.released.push(key);
         }
     }

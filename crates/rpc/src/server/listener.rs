@@ -14,6 +14,10 @@ use crate::RpcAddress;
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 4096;
 
+/// Names of congestion controls, see [`unpace`].
+const PACING: &str = "bbr";
+const UNPACED: &str = "reno";
+
 /// A listener to open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listener {
@@ -71,11 +75,24 @@ fn bind_tcp(address: SocketAddr) -> std::io::Result<(Socket, RpcAddress)> {
     if address.ip().is_unspecified() && address.is_ipv6() {
         socket.set_only_v6(false)?;
     }
+    unpace(&socket);
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     socket.set_nonblocking(true)?;
     let real = socket.local_addr()?.as_socket().ok_or_else(|| std::io::Error::other("not an IP address"))?;
     Ok((socket, RpcAddress::Tcp(real)))
+}
+
+/// Where the system's choice of congestion control paces what it sends (bbr), takes the one that every kernel has and that
+/// does not; connections inherit it from their listener. Pacing costs measuring and timers at each reply, and learns
+/// nothing from a few small ones.
+fn unpace(socket: &Socket) {
+    use rustix::net::sockopt::{set_tcp_congestion, tcp_congestion};
+    if tcp_congestion(socket).is_ok_and(|name| name.starts_with(PACING))
+        && let Err(error) = set_tcp_congestion(socket, UNPACED)
+    {
+        tracing::debug!(%error, "the listener keeps {PACING}");
+    }
 }
 
 fn bind_unix(path: &PathBuf) -> std::io::Result<(Socket, RpcAddress)> {

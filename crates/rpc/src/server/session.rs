@@ -104,7 +104,8 @@ pub(crate) struct Sessions<S: Service> {
     frame_limits: FrameLimits,
     counters: Arc<ServerCounters>,
     index: usize,
-    slots: Vec<Option<Session>>,
+    /// Boxed: a session is taken out while it is worked on.
+    slots: Vec<Option<Box<Session>>>,
     free: Vec<u32>,
     next_generation: u32,
     /// Slots that have a deadline: no whole request yet, or inside a frame.
@@ -205,7 +206,7 @@ impl<S: Service> Sessions<S> {
             failure: None,
         };
         self.watched.push(slot);
-        self.slots[slot as usize] = Some(session);
+        self.slots[slot as usize] = Some(Box::new(session));
         slot
     }
 
@@ -312,7 +313,7 @@ impl<S: Service> Sessions<S> {
     /// Appends the slots that wait for nothing and were silent this long.
     pub(crate) fn idle(&self, longer_than: Duration, into: &mut Vec<u32>) {
         let silent = |s: &&Session| !s.watched && s.deferred == 0 && self.now.since(s.last_byte) >= longer_than;
-        into.extend(self.slots.iter().flatten().filter(silent).map(|session| session.id.slot));
+        into.extend(self.slots.iter().flatten().map(Box::as_ref).filter(silent).map(|session| session.id.slot));
     }
 
     /// How many slots are taken.
@@ -325,7 +326,7 @@ impl<S: Service> Sessions<S> {
         self.slots.iter().flatten().map(|session| session.id.slot).collect()
     }
 
-    fn put_back(&mut self, session: Session) -> Verdict {
+    fn put_back(&mut self, session: Box<Session>) -> Verdict {
         let (verdict, slot) = (session.verdict(), session.id.slot);
         self.slots[slot as usize] = Some(session);
         verdict

@@ -16,6 +16,7 @@ use yb_env::Clock;
 use yb_types::MonotonicTime;
 
 use super::core::{ClientCore, ReplyBody};
+use super::eager::Eager;
 use super::error::RpcError;
 use super::socket::wait;
 use crate::RpcAddress;
@@ -71,6 +72,7 @@ pub(super) struct Link {
     state: Mutex<State>,
     read_buffer: Mutex<Box<[u8]>>,
     clock: Clock,
+    eager: Eager,
 }
 
 impl Link {
@@ -88,7 +90,8 @@ impl Link {
             last_used: clock.now(),
         };
         let read_buffer = Mutex::new(vec![0; READ_BYTES].into_boxed_slice());
-        Ok(Link { socket, address, state: Mutex::new(state), read_buffer, clock })
+        let eager = Eager::new(std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get));
+        Ok(Link { socket, address, state: Mutex::new(state), read_buffer, clock, eager })
     }
 
     /// `None`: of no use for new calls. Else how many calls are under way.
@@ -175,6 +178,7 @@ impl Link {
     /// Reads for all until the own reply has come. `None`: the deadline passed.
     fn lead(&self, own: &Waiter, deadline: MonotonicTime) -> Option<CallResult> {
         let mut buffer = self.read_buffer.lock();
+        let (mut glances, began) = (self.eager.glances(), self.clock.now());
         let result = loop {
             if let News::Done(result) = std::mem::take(&mut *own.news.lock()) {
                 break Some(result);
@@ -183,11 +187,14 @@ impl Link {
             if left.is_zero() {
                 break None;
             }
-            if let Err(error) = self.read_once(&mut buffer, left) {
+            let read = if glances == 0 { self.read_once(&mut buffer, left) } else { self.glance(&mut buffer) };
+            glances = glances.saturating_sub(1);
+            if let Err(error) = read {
                 self.die(error);
             }
         };
         drop(buffer);
+        self.eager.took(self.clock.now().since(began));
         let mut state = self.state.lock();
         state.led = false;
         if result.is_some() {
@@ -211,7 +218,17 @@ impl Link {
         if left < READ_TICK && !wait(&self.socket, PollFlags::IN, left).map_err(|e| self.closed(&e))? {
             return Ok(());
         }
-        let got = match rustix::net::recv(&self.socket, &mut *buffer, RecvFlags::empty()) {
+        self.take(buffer, RecvFlags::empty())
+    }
+
+    /// Looks for bytes without waiting; hands out what came.
+    fn glance(&self, buffer: &mut [u8]) -> Result<(), RpcError> {
+        std::hint::spin_loop();
+        self.take(buffer, RecvFlags::DONTWAIT)
+    }
+
+    fn take(&self, buffer: &mut [u8], how: RecvFlags) -> Result<(), RpcError> {
+        let got = match rustix::net::recv(&self.socket, &mut *buffer, how) {
             Ok((_, 0)) => {
                 let reason = "the server closed it".to_owned();
                 return Err(RpcError::Closed { address: self.address.clone(), reason });

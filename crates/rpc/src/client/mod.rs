@@ -2,6 +2,7 @@
 
 mod core;
 mod driver;
+mod eager;
 mod error;
 mod future;
 mod link;

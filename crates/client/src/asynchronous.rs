@@ -9,6 +9,31 @@ use crate::{Client, MemoryRange, Result};
 /// A client whose calls return futures; see [`Client`] for what each does. The futures need no particular runtime.
 ///
 /// A call runs whether or not its future is polled. Registered memory that a call names stays registered until it ends.
+///
+/// ```
+/// use yb_client::{AsyncClient, Client, PutOutcome, Result};
+/// use yb_types::ReplicateConfig;
+///
+/// async fn copy(pool: &AsyncClient, from: &str, to: &str) -> Result<PutOutcome> {
+///     let value = pool.get(from.into()).await?;
+///     pool.put(to.into(), value, ReplicateConfig::default()).await
+/// }
+/// # fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
+/// # let master = yb_master::Master::start(yb_master::MasterConfig::embedded())?;
+/// # let address = master.rpc_address().to_string();
+/// # let client = Client::builder().local_hostname("127.0.0.1").master(address).segment(64 << 20).connect()?;
+/// # client.put("a", b"value", &ReplicateConfig::default())?;
+/// // Any runtime will do; this one polls until the work is done.
+/// let pool = client.asynchronous();
+/// let mut copied = std::pin::pin!(copy(&pool, "a", "b"));
+/// let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+/// while copied.as_mut().poll(&mut context).is_pending() {
+///     std::thread::yield_now();
+/// }
+/// assert_eq!(client.get("b")?, b"value");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct AsyncClient {
     client: Client,

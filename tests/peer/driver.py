@@ -40,6 +40,17 @@ class Buffer:
         ctypes.memset(self.address, FILL, self.size)
 
 
+class SharedBuffer:
+    """Memory that the store made to be shared with its daemon."""
+
+    def __init__(self, address, size):
+        self.map = (ctypes.c_char * size).from_address(address)
+        self.address = address
+        self.size = size
+
+    fill = Buffer.fill
+
+
 class Session:
     """The operations a proof can ask for."""
 
@@ -60,6 +71,11 @@ class Session:
         """Registers a buffer of `size` bytes for the zero-copy calls."""
         self.buffer = Buffer(size)
         return self.store.register_buffer(self.buffer.address, size)
+
+    def use_shared_buffer(self, size, ranges):
+        """Makes shared memory of `size` bytes for the zero-copy calls and registers parts of it, each as offset and size."""
+        self.buffer = SharedBuffer(self.store.alloc_from_mem_pool(size), size)
+        return [self.store.register_buffer(self.buffer.address + offset, length) for offset, length in ranges]
 
     def drop_buffer(self):
         return self.store.unregister_buffer(self.buffer.address)

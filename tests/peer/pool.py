@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 from processes import Driver, Process, free_port, http_get, listens, wait_until
@@ -37,6 +38,14 @@ def our_program(name: str) -> Path:
     return program
 
 
+@dataclass
+class Daemon:
+    """A node that serves dummy clients."""
+
+    process: Process
+    port: int
+
+
 class Pool:
     """Starts processes on free ports of 127.0.0.1 and ends them, the last one first."""
 
@@ -46,6 +55,7 @@ class Pool:
         self.metrics_port = 0
         self.compat_ports: dict[str, int] = {}
         self.segments: dict[str, str] = {}
+        self.daemons: dict[str, Daemon] = {}
 
     def start_master(self, kind: str, *, compat: tuple[str, ...] = (), flags: tuple[str, ...] = ()) -> None:
         """Starts the master and returns when its RPC and HTTP ports answer."""
@@ -60,11 +70,13 @@ class Pool:
         for port in (self.port, self.metrics_port, *self.compat_ports.values()):
             wait_until(f"{kind} master to listen on {port}", lambda port=port: master.must_run() or listens(port))
 
-    def start_node(self, kind: str, *, size_mib: int = 512) -> str:
-        """Starts a storage node and returns the name of its segment when the master lists it."""
+    def start_node(self, kind: str, *, size_mib: int = 512, port: int | None = None) -> str:
+        """Starts a storage node, which is a daemon for dummy clients too, and returns the name of its segment when the
+        master lists it."""
         before = self.segment_names()
+        port = port or free_port()
         node = self._program(kind, "mooncake_client", [
-            "--host=127.0.0.1", f"--port={free_port()}", f"--master_server_address=127.0.0.1:{self.port}",
+            "--host=127.0.0.1", f"--port={port}", f"--master_server_address=127.0.0.1:{self.port}",
             "--metadata_server=P2PHANDSHAKE", "--protocol=tcp", f"--global_segment_size={size_mib} MB",
         ])
         fresh = wait_until(
@@ -72,6 +84,7 @@ class Pool:
             lambda: node.must_run() or (self.segment_names() - before),
         )
         (self.segments[kind],) = fresh
+        self.daemons[kind] = Daemon(node, port)
         return self.segments[kind]
 
     def start_client(
@@ -87,6 +100,28 @@ class Pool:
         assert answer == 0, f"setup of a {kind} client: {answer}\n{client.log_tail()}"
         if buffer_mib:
             assert client.ask("use_buffer", buffer_mib * MIB) == 0
+        return client
+
+    def restart_node(self, kind: str, *, size_mib: int = 512) -> str:
+        """Kills the node of this kind and starts another at its port."""
+        old = self.daemons[kind]
+        old.process.kill()
+        name = self.segments[kind]
+        wait_until(f"the master to drop {name}", lambda: name not in self.segment_names(), 60)
+        return self.start_node(kind, size_mib=size_mib, port=old.port)
+
+    def start_dummy(self, kind: str, daemon: str, *, buffer_mib: int = 160) -> Driver:
+        """Starts a process whose store is a dummy client of the daemon of kind `daemon`, with shared memory of
+        `buffer_mib` registered (0: none)."""
+        client = Driver(f"dummy-{kind}", installation(kind))
+        self.processes.append(client)
+        address = f"127.0.0.1:{self.daemons[daemon].port}"
+        answer = client.ask("call", "setup_dummy", 0, 96 * MIB, address)
+        assert answer == 0, f"setup of a {kind} dummy: {answer}\n{client.log_tail()}"
+        wait_until("the first ping of a dummy", lambda: client.ask("call", "health_check") == 0)
+        if buffer_mib:
+            size = buffer_mib * MIB
+            assert client.ask("use_shared_buffer", size, [[0, size]]) == [0]
         return client
 
     def segment_names(self) -> set[str]:

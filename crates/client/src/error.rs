@@ -65,6 +65,9 @@ pub enum Error {
     /// The master did not answer.
     #[error("{0}")]
     MasterUnreachable(Box<MasterFailure>),
+    /// The daemon of a dummy client did not answer.
+    #[error("{0}")]
+    DaemonUnreachable(Box<DaemonFailure>),
     /// The master answers, but speaks another version of the store.
     #[error("the master at {master} has store version {theirs:?}, this client needs {ours:?}")]
     Incompatible {
@@ -120,6 +123,22 @@ pub struct MasterFailure {
     pub timed_out: bool,
 }
 
+/// A daemon that did not answer its dummy client.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no answer from the daemon at {address} to {rpc}: {reason}")]
+pub struct DaemonFailure {
+    /// Address of the daemon.
+    pub address: String,
+    /// The request.
+    pub rpc: &'static str,
+    /// The connection's own words.
+    pub reason: String,
+    /// True if the time ran out, false if the connection failed.
+    pub timed_out: bool,
+    /// Whether the daemon may be at work on it still.
+    pub in_flight: bool,
+}
+
 impl Error {
     /// A call that cannot work as it was made.
     pub(crate) fn invalid(text: impl Into<Cow<'static, str>>) -> Self {
@@ -131,8 +150,8 @@ impl Error {
         Error::Setup { stage, reason: reason.to_string() }
     }
 
-    /// The master's business answer to `rpc` as an error of its own kind.
-    pub(crate) fn from_master(rpc: &'static str, code: ErrorCode) -> Self {
+    /// The business answer of the master, or of a daemon, to `rpc` as an error of its own kind.
+    pub fn from_master(rpc: &'static str, code: ErrorCode) -> Self {
         match code {
             ErrorCode::OBJECT_NOT_FOUND => Error::NotFound,
             ErrorCode::REPLICA_IS_NOT_READY => Error::Busy,
@@ -153,7 +172,8 @@ impl Error {
             Error::Refused { code, .. } => *code,
             Error::Transfer(_) => ErrorCode::TRANSFER_FAIL,
             Error::MasterUnreachable(f) if f.timed_out => ErrorCode::RPC_TIMEOUT,
-            Error::MasterUnreachable(_) | Error::Rejected { .. } => ErrorCode::RPC_FAIL,
+            Error::DaemonUnreachable(f) if f.timed_out => ErrorCode::RPC_TIMEOUT,
+            Error::MasterUnreachable(_) | Error::DaemonUnreachable(_) | Error::Rejected { .. } => ErrorCode::RPC_FAIL,
             Error::Incompatible { .. } => ErrorCode::INVALID_VERSION,
             Error::Invalid(_) | Error::BufferTooSmall { .. } | Error::Setup { .. } | Error::Closed => {
                 ErrorCode::INVALID_PARAMS
@@ -164,7 +184,8 @@ impl Error {
     /// Whether the same call may succeed if it is made again.
     pub fn retryable(&self) -> bool {
         match self {
-            Error::Busy | Error::NoSpace | Error::LeaseExpired | Error::MasterUnreachable(_) => true,
+            Error::Busy | Error::NoSpace | Error::LeaseExpired => true,
+            Error::MasterUnreachable(_) | Error::DaemonUnreachable(_) => true,
             Error::Transfer(f) => f.retryable,
             Error::Refused { code, .. } => matches!(
                 *code,

@@ -95,7 +95,7 @@ pub use client::{Client, Health};
 pub use config::{ClientBuilder, ClientConfig, MIN_SEGMENT_BYTES, P2P_HANDSHAKE};
 pub use counters::{LATENCY_BOUNDS_US, MetricsSnapshot};
 pub use deadline::CallLimits;
-pub use error::{Error, MasterFailure, Result, TransferFailure};
+pub use error::{DaemonFailure, Error, MasterFailure, Result, TransferFailure};
 pub use executor::Pending;
 pub use memory::{GetItem, MemoryRange, Parts, PutItem};
 pub use ops::{Duplicates, Lookup, PutOutcome};

@@ -24,6 +24,7 @@ mod numa;
 mod process;
 mod registry;
 mod segment;
+mod shared;
 mod span;
 mod stream;
 
@@ -42,5 +43,6 @@ pub use registry::{
     Access, ForeignMemory, LocalBuffer, Location, RegionInfo, RegionPin, Registry, RegistryError, ShareableRegion,
 };
 pub use segment::{HugePages, MemorySegment, POPULATE_PART, SegmentOptions};
+pub use shared::SharedMemory;
 pub use span::{Span, SpanError};
 pub use stream::{RecvList, SendList};

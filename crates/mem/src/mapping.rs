@@ -79,6 +79,11 @@ impl Mapping {
         if !seals.contains(SealFlags::SHRINK) {
             return Err(MapError::NotSealed);
         }
+        Mapping::view(file, offset, len)
+    }
+
+    /// Maps `offset..offset+len` of a file whose seals are known.
+    fn view(file: &OwnedFd, offset: u64, len: u64) -> Result<PeerView, MapError> {
         let stat = rustix::fs::fstat(file).map_err(MapError::os("reading the size of a peer's memory"))?;
         let size = u64::try_from(stat.st_size).unwrap_or(0);
         let needed = offset.saturating_add(len);
@@ -88,6 +93,24 @@ impl Mapping {
         let total = usize::try_from(size).map_err(|_| MapError::TooShort { size: 0, needed })?;
         let mapping = Mapping::of_file(file.as_fd(), total)?;
         Ok(PeerView { mapping, offset: offset as usize, len: len as usize, file: (stat.st_dev, stat.st_ino) })
+    }
+
+    /// Maps the first `len` bytes of a memory file that a process on this host handed over, after sealing it against
+    /// shrinking. A file whose maker did not leave that open is only mapped if its maker is `trusted`: shrinking it ends
+    /// this process.
+    ///
+    /// # Errors
+    /// When the file is too short, cannot be sealed, or is no memory file, or the system refuses.
+    pub fn of_neighbour(file: &OwnedFd, len: u64, trusted: bool) -> Result<PeerView, MapError> {
+        let sealed = rustix::fs::fcntl_get_seals(file).map_err(MapError::os("reading the seals of a window"))?;
+        if !sealed.contains(SealFlags::SHRINK) {
+            match rustix::fs::fcntl_add_seals(file, SealFlags::SHRINK) {
+                Ok(()) => {}
+                Err(_) if trusted => {}
+                Err(_) => return Err(MapError::NotSealed),
+            }
+        }
+        Mapping::view(file, 0, len)
     }
 
     /// Bytes mapped.
@@ -186,6 +209,19 @@ impl PeerView {
 mod tests {
     use super::*;
     use rustix::fs::MemfdFlags;
+
+    #[test]
+    fn a_neighbours_file_is_sealed_or_trusted() {
+        let open = rustix::fs::memfd_create("t", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        rustix::fs::ftruncate(&open, 8192).unwrap();
+        assert_eq!(Mapping::of_neighbour(&open, 8192, false).unwrap().span().unwrap().len(), 8192);
+        assert!(rustix::fs::ftruncate(&open, 0).is_err());
+        assert!(matches!(Mapping::of_neighbour(&open, 8193, true), Err(MapError::TooShort { .. })));
+        let shut = rustix::fs::memfd_create("t", MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&shut, 8192).unwrap();
+        assert!(matches!(Mapping::of_neighbour(&shut, 8192, false), Err(MapError::NotSealed)));
+        assert!(Mapping::of_neighbour(&shut, 8192, true).is_ok());
+    }
 
     #[test]
     fn an_unsealed_or_short_file_is_refused() {

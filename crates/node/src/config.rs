@@ -1,8 +1,9 @@
 //! What a node is told.
 
-use std::net::{IpAddr, ToSocketAddrs, UdpSocket};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 
 use yb_client::ClientConfig;
+use yb_daemon::{BadUsers, DaemonSettings, Users};
 use yb_settings::Values;
 
 /// How a node is set up.
@@ -15,8 +16,10 @@ pub struct NodeConfig {
     /// Host that others are told to connect to; empty takes `listen_host`, or where that is any address, the one from
     /// which this machine reaches the master.
     pub advertise_host: String,
-    /// Handshake port; 0 takes any free one.
+    /// Port at which dummy clients call, and of the node's name; 0 takes any free one.
     pub port: u16,
+    /// Handshake port; 0 takes any free one.
+    pub handshake_port: u16,
     /// Data port; 0 takes any free one.
     pub data_port: u16,
     /// `P2PHANDSHAKE`.
@@ -29,6 +32,19 @@ pub struct NodeConfig {
     pub populate: bool,
     /// Let other processes of this host map the memory.
     pub shared_memory: bool,
+    /// Whose keys dummy clients name.
+    pub tenant_id: String,
+    /// How dummy clients are served; `None`: not at all.
+    pub dummies: Option<DummyService>,
+}
+
+/// How dummy clients are served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DummyService {
+    /// RPC threads.
+    pub threads: usize,
+    /// Who may attach.
+    pub users: Users,
 }
 
 /// Why the addresses of a node do not work out.
@@ -44,25 +60,46 @@ pub enum ConfigError {
         /// The system's answer.
         source: std::io::Error,
     },
+    /// The host to listen on has no address.
+    #[error("cannot listen on {host:?}: {source}")]
+    Listen {
+        /// The host.
+        host: String,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+    /// The users that may attach are not named.
+    #[error("dummy_users: {0}")]
+    Users(#[from] BadUsers),
 }
 
 impl NodeConfig {
     /// From settings of [`crate::NODE`].
-    pub fn from_values(values: &Values) -> Self {
+    ///
+    /// # Errors
+    /// [`ConfigError::Users`].
+    pub fn from_values(values: &Values) -> Result<Self, ConfigError> {
+        let dummies = DummyService {
+            threads: usize::try_from(values.number("threads")).unwrap_or(1),
+            users: values.text("dummy_users").parse()?,
+        };
         // The table keeps ports within 0..=65535.
         let port = |name| u16::try_from(values.number(name)).unwrap_or(0);
-        NodeConfig {
+        Ok(NodeConfig {
             master_address: values.text("master_server_address").to_owned(),
             listen_host: values.text("host").to_owned(),
             advertise_host: values.text("advertise_host").to_owned(),
             port: port("port"),
+            handshake_port: port("handshake_port"),
             data_port: port("data_port"),
             metadata_server: values.text("metadata_server").to_owned(),
             protocol: values.text("protocol").to_owned(),
             segment_bytes: values.number("global_segment_size"),
             populate: values.flag("populate"),
             shared_memory: values.flag("shared_memory") && ClientConfig::default().shared_memory,
-        }
+            tenant_id: values.text("tenant_id").to_owned(),
+            dummies: values.flag("serve_dummies").then_some(dummies),
+        })
     }
 
     /// The client under the node.
@@ -84,12 +121,25 @@ impl NodeConfig {
             protocol: self.protocol.clone(),
             master_address: self.master_address.clone(),
             listen_host: Some(self.listen_host.clone()),
-            listen_port: self.port,
+            listen_port: self.handshake_port,
+            tenant_id: self.tenant_id.clone(),
             data_port: self.data_port,
             shared_memory: self.shared_memory,
             populate_segment: self.populate,
             ..ClientConfig::default()
         })
+    }
+
+    /// The daemon beside it; `None`: dummy clients are not served.
+    ///
+    /// # Errors
+    /// [`ConfigError::Listen`].
+    pub(crate) fn daemon(&self) -> Result<Option<DaemonSettings>, ConfigError> {
+        let Some(DummyService { threads, users }) = self.dummies.clone() else { return Ok(None) };
+        let failed = |source| ConfigError::Listen { host: self.listen_host.clone(), source };
+        let mut found = (self.listen_host.as_str(), self.port).to_socket_addrs().map_err(failed)?;
+        let listen: SocketAddr = found.next().ok_or_else(|| failed(std::io::Error::other("it has no address")))?;
+        Ok(Some(DaemonSettings { threads, users, ..DaemonSettings::at(listen) }))
     }
 
     fn advertised(&self) -> Result<String, ConfigError> {
@@ -124,7 +174,7 @@ mod tests {
         let Ok(Arguments::Run(given)) = parse_arguments(&crate::NODE, &arguments, &|_| None) else {
             panic!("{arguments:?}")
         };
-        NodeConfig::from_values(&crate::NODE.resolve(given, &|_| None).unwrap())
+        NodeConfig::from_values(&crate::NODE.resolve(given, &|_| None).unwrap()).unwrap()
     }
 
     #[test]
@@ -152,7 +202,7 @@ mod tests {
             Err(error) => Err(error),
         };
         assert!(given("--enable_offload=true").unwrap_err().to_string().contains("disk"));
-        assert!(given("--threads=4").unwrap_err().to_string().contains("threads"));
+        assert!(given("--threads=4").is_ok() && given("--threads=0").is_err());
         assert!(given("--global_segment_sise=1GB").unwrap_err().to_string().contains("global_segment_size"));
         assert!(given("--global_segment_size=1000").is_err());
     }

@@ -1,7 +1,8 @@
 //! The storage node process: memory given to the pool.
 //!
 //! The problem: a machine has memory to lend and no application of its own that would lend it. A node is a client that
-//! neither puts nor gets: it mounts one segment, serves it, and leaves the pool cleanly when it is asked to end.
+//! mounts one segment, serves it, puts and gets for the dummy clients of its host (`docs/daemon.md`), and leaves the pool
+//! cleanly when it is asked to end.
 //!
 //! Invariants: nothing is advertised before it listens; a node that says it is ready is mounted; SIGTERM and SIGINT end
 //! it within a second with exit code 0, and the master knows at once.
@@ -12,7 +13,7 @@ mod node;
 mod process;
 mod settings;
 
-pub use config::{ConfigError, NodeConfig};
+pub use config::{ConfigError, DummyService, NodeConfig};
 pub use node::{Node, NodeError};
 pub use process::run;
 pub use settings::NODE;

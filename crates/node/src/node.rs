@@ -1,6 +1,7 @@
 //! A running node.
 
 use yb_client::{Client, Error, Health, MetricsSnapshot};
+use yb_daemon::{Daemon, StartError};
 
 use crate::{ConfigError, NodeConfig};
 
@@ -13,11 +14,16 @@ pub enum NodeError {
     /// It could not join the pool.
     #[error(transparent)]
     Client(#[from] Error),
+    /// It could not open its doors to dummy clients.
+    #[error(transparent)]
+    Daemon(#[from] StartError),
 }
 
 /// A node that has joined the pool; it leaves when stopped or dropped.
 #[derive(Debug)]
 pub struct Node {
+    /// Ends first: its calls use the client.
+    daemon: Option<Daemon>,
     client: Client,
 }
 
@@ -27,7 +33,15 @@ impl Node {
     /// # Errors
     /// [`NodeError`]; nothing is left behind.
     pub fn start(config: &NodeConfig) -> Result<Node, NodeError> {
-        Ok(Node { client: Client::connect(config.client()?)? })
+        let daemon = config.daemon()?;
+        let client = Client::connect(config.client()?)?;
+        let daemon = daemon.map(|settings| Daemon::start(&settings, client.clone())).transpose()?;
+        Ok(Node { daemon, client })
+    }
+
+    /// The daemon that serves dummy clients, if there is one.
+    pub fn daemon(&self) -> Option<&Daemon> {
+        self.daemon.as_ref()
     }
 
     /// Its name, `host:port`: the name of its segment.
@@ -57,6 +71,7 @@ impl Node {
 
     /// Leaves the pool.
     pub fn stop(self) {
+        drop(self.daemon);
         self.client.close();
     }
 }

@@ -54,15 +54,17 @@ fn serve(program: &str, values: &Values) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let node = match Node::start(&NodeConfig::from_values(values)) {
+    let started = NodeConfig::from_values(values).map_err(Into::into).and_then(|config| Node::start(&config));
+    let node = match started {
         Ok(node) => node,
         Err(error) => {
             eprintln!("{program}: {error}");
             return ExitCode::FAILURE;
         }
     };
+    let dummies = node.daemon().map_or(String::new(), |daemon| format!(", dummy clients at {}", daemon.address()));
     let ready = format!(
-        "{program} ready: segment {} of {} bytes at {}, master {}",
+        "{program} ready: segment {} of {} bytes at {}, master {}{dummies}",
         node.name(),
         node.lent_bytes(),
         node.endpoint(),

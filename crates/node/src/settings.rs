@@ -5,7 +5,6 @@
 
 use yb_settings::{Kind, Setting, Table, Unit};
 
-const DAEMON: &str = "serving other processes as their client";
 const OFFLOAD: &str = "offload to the node's disk";
 const HTTP: &str = "the HTTP server of a client";
 
@@ -21,10 +20,11 @@ pub static NODE: Table = Table {
                     .env("MOONCAKE_MASTER"),
                 Setting::peer("host", Kind::Text, "0.0.0.0", "Address to listen on, and the name of the node unless advertise_host gives another.")
                     .unit(Unit::Address),
-                Setting::peer("port", Kind::U32, "50052", "Port of the handshake, and of the node's name. 0 takes any free one.")
+                Setting::peer("port", Kind::U32, "50052", "Port at which dummy clients of this host call, and of the node's name. 0 takes any free one.")
                     .port(),
                 Setting::ours("advertise_host", Kind::Text, "", "Host that others are told to connect to. Empty takes host; if that is 0.0.0.0, the address from which this machine reaches the master.")
                     .unit(Unit::Address),
+                Setting::ours("handshake_port", Kind::U32, "0", "Port of the handshake with other nodes and clients. 0 takes any free one.").port(),
                 Setting::ours("data_port", Kind::U32, "0", "Port for the bytes. 0 takes any free one.").port(),
                 Setting::peer("metadata_server", Kind::Text, "P2PHANDSHAKE", "P2PHANDSHAKE: nodes tell each other what they have. Anything else is refused (the peer defaults to an HTTP server).")
                     .env("MOONCAKE_TE_META_DATA_SERVER"),
@@ -54,11 +54,12 @@ pub static NODE: Table = Table {
             ],
         ),
         (
-            "Daemon features of the peer",
+            "Daemon",
             &[
-                Setting::peer("threads", Kind::U32, "1", "RPC threads for other processes.").not_built(DAEMON),
-                Setting::peer("tenant_id", Kind::Text, "default", "Whose keys.")
-                    .no_effect("a node has no keys of its own"),
+                Setting::ours("serve_dummies", Kind::Bool, "true", "Serve dummy clients of this host (setup_dummy), at port and over shared memory."),
+                Setting::ours("dummy_users", Kind::Text, "own", "Users of this host that may attach: own (the daemon's user and root), any, or user numbers such as 1000,1001."),
+                Setting::peer("threads", Kind::U32, "1", "RPC threads for dummy clients. Calls that wait have threads of their own, 16 for each of these.").range(1, 256),
+                Setting::peer("tenant_id", Kind::Text, "default", "Whose keys dummy clients name."),
                 Setting::peer("enable_offload", Kind::Bool, "false", "Offload to disk.").not_built(OFFLOAD),
                 Setting::peer("start_offload_rpc_server", Kind::Bool, "true", "Serve offloaded objects.")
                     .no_effect("it only acts with enable_offload"),

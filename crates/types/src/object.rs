@@ -1,5 +1,7 @@
 //! What a writer asks for an object.
 
+use std::borrow::Cow;
+
 use yb_pack::Pack;
 
 use crate::generation::{V0_3_10_POST1, V0_3_11, V0_3_12, V0_3_13, V0_3_14};
@@ -109,6 +111,35 @@ pub struct ReplicateConfig {
     /// 0.3.14: residency affinity per key (compatible member 4).
     #[pack(since = V0_3_14, compatible = 4)]
     pub residency_affinity_ids: Option<Vec<String>>,
+}
+
+impl ReplicateConfig {
+    /// The configuration for some of the `all` keys of a call, named by their `indexes`: settings given per key follow
+    /// their keys.
+    pub fn only(&self, indexes: &[usize], all: usize) -> Cow<'_, ReplicateConfig> {
+        fn kept<T: Clone>(list: &Option<Vec<T>>, indexes: &[usize], all: usize) -> Option<Vec<T>> {
+            match list {
+                Some(list) if list.len() == all => {
+                    Some(indexes.iter().filter_map(|index| list.get(*index).cloned()).collect())
+                }
+                other => other.clone(),
+            }
+        }
+        let per_key = self.group_ids.is_some()
+            || self.session_ids.is_some()
+            || self.per_key_preferred_hca_names.is_some()
+            || self.residency_affinity_ids.is_some();
+        if !per_key || indexes.len() == all {
+            return Cow::Borrowed(self);
+        }
+        Cow::Owned(ReplicateConfig {
+            group_ids: kept(&self.group_ids, indexes, all),
+            session_ids: kept(&self.session_ids, indexes, all),
+            per_key_preferred_hca_names: kept(&self.per_key_preferred_hca_names, indexes, all),
+            residency_affinity_ids: kept(&self.residency_affinity_ids, indexes, all),
+            ..self.clone()
+        })
+    }
 }
 
 impl Default for ReplicateConfig {

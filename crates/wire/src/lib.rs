@@ -17,6 +17,7 @@ pub mod messages;
 mod profile;
 mod reply;
 pub mod schema;
+pub mod side_channel;
 mod transport_error;
 
 pub use codec::{WireError, decode_reply, encode_error_reply, encode_reply, encode_request};

@@ -1,5 +1,4 @@
-//! The local helper service: a client process that serves others on its host. We call and serve none of it; the
-//! layouts are here so that the table is whole and recorded frames can be read.
+//! The local helper service: a client process, the daemon, that serves dummy clients on its host (`docs/daemon.md`).
 #![allow(missing_docs, reason = "members are the peer's, and their names say all that is known")]
 
 use yb_pack::{CharSpan, List, Pack, PackMap};

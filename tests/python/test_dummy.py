@@ -1,0 +1,66 @@
+"""A store that is a dummy client of a daemon on this host: codes, shapes, and what only ours has."""
+
+from __future__ import annotations
+
+import pytest
+from exchange import fresh
+from pool import MIB, OURS, Pool, installation
+from processes import Driver, free_port, wait_until
+
+
+@pytest.fixture(scope="module")
+def host(need):
+    """A master and a daemon."""
+    need(OURS, program=True)
+    with Pool() as made:
+        made.start_master(OURS)
+        made.start_node(OURS)
+        yield made
+
+
+def test_a_daemon_that_is_not_there_is_refused_at_once(host):
+    attached = host.start_dummy(OURS, OURS, buffer_mib=0)
+    for address in (f"127.0.0.1:{free_port()}", "no such host:1", ""):
+        assert attached.ask("call", "setup_dummy", 0, MIB, address) == -1
+        assert attached.ask("call", "last_error")
+        # The store is as if never set up.
+        assert attached.ask("call", "health_check") == 1
+        assert attached.ask("call", "is_exist", "k") == -600
+    address = f"127.0.0.1:{host.daemons[OURS].port}"
+    assert attached.ask("call", "setup_dummy", mem_pool_size=0, local_buffer_size=MIB, server_address=address) == 0
+
+
+def test_answers_of_a_dummy(host):
+    attached = host.start_dummy(OURS, OURS, buffer_mib=4)
+    assert attached.ask("call", "get_hostname") == ""
+    assert attached.ask("call", "health_check") == 0
+    assert attached.ask("put", "empty", [0, 0]) == -600
+    keys, values = fresh((3000,), "answers")
+    assert attached.ask("put", keys[0], values[0]) == 0
+    assert attached.ask("call", "is_exist", "absent") == 0
+    # Memory that is not shared with the daemon cannot be registered, but may be named: it is copied once.
+    assert attached.ask("use_buffer", 4 * MIB) == -1
+    assert attached.ask("get_into", keys[0], values[0]) == "equal"
+    assert attached.ask("call", "close") == 0
+    assert attached.ask("call", "is_exist", keys[0]) == -600
+
+
+def test_a_process_of_python_is_a_daemon(host):
+    """`ipc_socket_path` in the dict form opens both doors for dummy clients."""
+    port = free_port()
+    owner = Driver("owner", installation(OURS))
+    host.processes.append(owner)
+    answer = owner.ask("setup_dict", {
+        "local_hostname": "127.0.0.1", "metadata_server": "P2PHANDSHAKE", "global_segment_size": "32MB",
+        "master_server_addr": f"127.0.0.1:{host.port}", "ipc_socket_path": f"@mooncake_client_{port}.sock",
+    })
+    assert answer == 0, owner.log_tail()
+    attached = Driver("attached", installation(OURS))
+    host.processes.append(attached)
+    assert attached.ask("call", "setup_dummy", 0, 16 * MIB, f"127.0.0.1:{port}") == 0
+    keys, values = fresh((100, 200_000), "python-daemon")
+    assert attached.ask("put_batch", keys, values) == 0
+    assert owner.ask("get_batch", keys, values) == ["equal", "equal"]
+    assert owner.ask("call", "close") == 0
+    wait_until("the end of the daemon is seen", lambda: attached.ask("call", "health_check") == 2)
+    assert attached.ask("call", "is_exist", keys[0]) == -900

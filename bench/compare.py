@@ -1,11 +1,11 @@
 """The figures of this project, side by side with Mooncake's wheel in one run; prints a table and the machine.
 
-    python3 bench/compare.py [--only rpc,memory,python,tcp,engine,space,master] [--rounds 3] [--seconds 2] [--json FILE] [--gate]
+    python3 bench/compare.py [--only rpc,memory,python,tcp,engine,space,master,client] [--rounds 3] [--seconds 2] [--json FILE] [--gate]
 
 Both masters get the same frames from the same load generator (`yuebing bench rpc`), pinned to one core with one worker,
 in turns; a figure is the median of its rounds. The Python figures come from `bench/python_store.py`, run by each
 package's own interpreter against a pool of its own kind. The figures of the Transfer Engine are in `bench/engine.py`, those of
-the master in `bench/master.py`. The wheel is `YB_PEER_VENVS/v0.3.13.post1`, or is installed
+the master in `bench/master.py`, those of callers in `bench/client.py`. The wheel is `YB_PEER_VENVS/v0.3.13.post1`, or is installed
 below `target/peer`; our package is `YB_OURS_PYTHON`, else the wheel in `dist/` is installed below `target/peer/ours`.
 """
 
@@ -26,6 +26,7 @@ from pathlib import Path
 REPO = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPO / "tests" / "peer"))
 
+from client import Side, client_rows  # noqa: E402
 from engine import Programs, engine_rows  # noqa: E402
 from master import Tools, master_rows  # noqa: E402
 from processes import Process, free_port, http_get, listens, wait_until  # noqa: E402
@@ -38,7 +39,7 @@ CORES = sorted(os.sched_getaffinity(0))
 SERVER_CORE, LOAD_CORE = CORES[-1], CORES[0]
 MIB = 1 << 20
 #: Sections of the run, in order.
-SECTIONS = ("rpc", "memory", "python", "tcp", "engine", "space", "master")
+SECTIONS = ("rpc", "memory", "python", "tcp", "engine", "space", "master", "client")
 #: name, arguments of `yuebing bench rpc`, highest share of the wheel's CPU per operation.
 RPC_FIGURES = [
     ("CPU per GetReplicaList, 64 x 1", ["--operation", "get", "--connections", "64", "--outstanding", "1"], 1 / 2),
@@ -240,6 +241,13 @@ def python_run(kind: str, wheel: Wheel | None, python: Path, seconds: float, *op
     return json.loads(done.stdout.splitlines()[-1])["figures"]
 
 
+def client_sides(wheel: Wheel | None) -> list[Side]:
+    """Our package and the wheel's, each with pools of its kind."""
+    env = dict(os.environ)
+    sides = [Side(OURS, lambda: pool(OURS, wheel, env), our_python(), env)]
+    return sides + ([Side(WHEEL, lambda: pool(WHEEL, wheel, wheel.env), wheel.python, wheel.env)] if wheel else [])
+
+
 def best(runs: list[dict], figure: str, name: str) -> float | None:
     """The median over rounds of one number of one figure."""
     return statistics.median(run[figure][name] for run in runs) if runs else None
@@ -326,6 +334,8 @@ def run(options: argparse.Namespace) -> list[Row]:
     if "master" in only:
         measure = lambda kind, *args, **how: rpc_run(kind, wheel, *args, **how)  # noqa: E731
         rows += master_rows(Tools(measure, kinds(wheel), yuebing, binary(), Row, progress), options.rounds, options.seconds)
+    if "client" in only:
+        rows += client_rows(client_sides(wheel), options.rounds, options.seconds, Row, progress)
     if not {"python", "tcp"} & set(only):
         return rows
     pythons = {OURS: our_python(), WHEEL: wheel.python if wheel else None}

@@ -6,12 +6,8 @@ from typing import Any, NoReturn
 
 #: Methods of `MooncakeDistributedStore`.
 METHODS = """
-_get_pyclient_capsule
 alloc_from_mem_pool
 allocate_and_mount_segment
-batch_get_into_multi_buffer_ranges
-batch_get_session_end
-batch_get_session_start
 batch_get_tensor
 batch_get_tensor_into
 batch_get_tensor_into_cuda
@@ -21,27 +17,18 @@ batch_get_tensor_with_tp
 batch_get_tensor_with_tp_into
 batch_pub_tensor
 batch_pub_tensor_with_tp
-batch_put_from_multi_buffer_ranges
-batch_put_session_end
-batch_put_session_revoke
-batch_put_session_start
 batch_put_tensor
 batch_put_tensor_from
 batch_put_tensor_with_parallelism
 batch_put_tensor_with_parallelism_from
 batch_put_tensor_with_tp
 batch_put_tensor_with_tp_from
-batch_replica_clear
-batch_upsert_from
 batch_upsert_pub_tensor
 batch_upsert_tensor
 batch_upsert_tensor_from
 batch_upsert_tensor_with_parallelism
 batch_upsert_tensor_with_parallelism_from
-create_copy_task
-create_move_task
-get_into_ranges
-get_offload_rpc_read_count
+begin_weight_snapshot
 get_tensor
 get_tensor_into
 get_tensor_into_cuda
@@ -49,28 +36,21 @@ get_tensor_with_parallelism
 get_tensor_with_parallelism_into
 get_tensor_with_tp
 get_tensor_with_tp_into
-init_all
 load_tensor_from_safetensor
 mount_segment
 pub_tensor
 pub_tensor_with_tp
-put_from_with_metadata
 put_tensor
 put_tensor_from
 put_tensor_with_parallelism
 put_tensor_with_parallelism_from
 put_tensor_with_tp
 put_tensor_with_tp_from
-query_task
 save_tensor_to_safetensor
 setup_dummy
 unmount_and_free_segment
 unmount_local_disk_segment
 unmount_segment
-upsert
-upsert_batch
-upsert_from
-upsert_parts
 upsert_pub_tensor
 upsert_tensor
 upsert_tensor_from
@@ -81,13 +61,12 @@ upsert_tensor_with_parallelism_from
 #: Classes of the module.
 CLASSES = """
 BufferPool BufferLease BufferLeaseView MooncakeHostMemAllocator ParallelAxis TensorParallelism ReadTarget
-MooncakeDistributedNoFRegister EngramStore EngramStoreConfig QueryTaskResponse
+MooncakeDistributedNoFRegister EngramStore EngramStoreConfig
 """.split()
 
 #: Functions of the module.
 FUNCTIONS = """
 bind_to_numa_node get_alloc_func_addr get_free_func_addr _serialize_tensor _deserialize_tensor _tensor_metadata_size
-_get_pyclient_from_wrapper
 """.split()
 
 

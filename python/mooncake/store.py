@@ -16,14 +16,19 @@ from mooncake._native import (
     BufferHandle,
     Descriptor,
     DiskDescriptor,
+    ExistOptions,
+    LocalDiskDescriptor,
     MemoryDescriptor,
     ObjectDataType,
+    QueryTaskResponse,
+    RangedReadSnapshot,
     ReplicaDescriptor,
     ReplicaStatus,
     ReplicateConfig,
     SoftPinAction,
     TaskStatus,
     TaskType,
+    _get_pyclient_from_wrapper,
 )
 
 #: The peer has two clients behind this name and lets the environment choose; here both names mean this one.

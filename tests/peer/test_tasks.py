@@ -41,15 +41,14 @@ def done(client, task) -> None:
     assert status == SUCCESS, message
 
 
-@pytest.mark.parametrize(("master", "kind"), [(OURS, WHEEL), (OURS, NEWER), (WHEEL, OURS)])
-def test_copies_and_moves_are_made_by_the_other_kind(need, master, kind):
+@pytest.mark.parametrize(("master", "kind"), [(OURS, WHEEL), (OURS, NEWER), (WHEEL, OURS), (OURS, OURS)])
+def test_copies_and_moves_are_asked_for_and_made_by_one_kind_under_the_other(need, master, kind):
     need(WHEEL, kind, program=master == OURS)
-    asker_kind = kind if kind != OURS else WHEEL
     with Pool() as pool:
         pool.start_master(master)
         first = pool.start_client(kind, buffer_mib=32, segment_mib=64)
         second = pool.start_client(kind, buffer_mib=32, segment_mib=64)
-        asker = pool.start_client(asker_kind, buffer_mib=0)
+        asker = pool.start_client(kind, buffer_mib=0)
         names = [client.ask("call", "get_hostname") for client in (first, second)]
         where = {"preferred_segments": [names[0]]}
         assert first.ask("put", "copied", VALUE, where) == 0

@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use smallvec::smallvec;
 use yb_transfer::{ForeignMemory, LocalBuffer, MemorySegment};
-use yb_types::{ClientId, ReplicaDescriptor, ReplicateConfig};
+use yb_types::{ClientId, ReplicaDescriptor, ReplicateConfig, Uuid};
 
 use crate::asynchronous::AsyncClient;
 use crate::core::Core;
-use crate::ops::{Duplicates, Lookup, PutOutcome};
+use crate::link::Manner;
+use crate::ops::Known;
+use crate::ops::{Duplicates, Lookup, ProbePolicy, PutOutcome, RangesItem, RangesSnapshot, Task, Writing};
 use crate::{ClientBuilder, ClientConfig, Error, GetItem, MemoryRange, MetricsSnapshot, PutItem, Result};
 
 /// How the client stands.
@@ -122,7 +124,46 @@ impl Client {
         config: &ReplicateConfig,
         duplicates: Duplicates,
     ) -> Vec<Result<PutOutcome>> {
-        self.0.put_many(items, config, duplicates)
+        self.0.write_many(items, Writing { config, duplicates, manner: Manner::Put })
+    }
+
+    // Upsert.
+
+    /// Stores `value` under `key`, in the place of what is there. Readers see the old object until the new one is
+    /// complete; the old one stays when this fails.
+    ///
+    /// # Errors
+    /// As [`Client::put`]; [`Error::Refused`] with -708 or -714 while the object that is there is copied or moved.
+    pub fn upsert(&self, key: impl AsRef<[u8]>, value: &[u8], config: &ReplicateConfig) -> Result<()> {
+        only(self.batch_upsert_items(&[PutItem::new(key.as_ref(), value)], config, Duplicates::FirstWins))
+    }
+
+    /// Stores many objects, each in the place of what is there. Of several items with one key the first is written.
+    ///
+    /// # Errors
+    /// Per item, as [`Client::upsert`].
+    pub fn batch_upsert<K, V>(&self, items: &[(K, V)], config: &ReplicateConfig) -> Vec<Result<()>>
+    where
+        K: AsRef<[u8]>,
+        V: AsRef<[u8]>,
+    {
+        let items: Vec<PutItem<'_>> =
+            items.iter().map(|(key, value)| PutItem::new(key.as_ref(), value.as_ref())).collect();
+        self.batch_upsert_items(&items, config, Duplicates::FirstWins)
+    }
+
+    /// The general form: objects in parts of any memory.
+    ///
+    /// # Errors
+    /// Per item, as [`Client::upsert`].
+    pub fn batch_upsert_items(
+        &self,
+        items: &[PutItem<'_>],
+        config: &ReplicateConfig,
+        duplicates: Duplicates,
+    ) -> Vec<Result<()>> {
+        let answers = self.0.write_many(items, Writing { config, duplicates, manner: Manner::Upsert });
+        answers.into_iter().map(|answer| answer.map(|_| ())).collect()
     }
 
     // Get.
@@ -192,7 +233,143 @@ impl Client {
         self.0.get_many(items)
     }
 
+    // Ranges.
+
+    /// Reads ranges of objects, all in one transfer batch: for each fragment its bytes. The fragments of one item are of
+    /// one object; name every key once.
+    ///
+    /// # Errors
+    /// Per fragment, as [`Client::get`]; [`Error::Invalid`] when the object has no such range, which concerns no other
+    /// fragment.
+    pub fn batch_get_ranges(&self, items: Vec<RangesItem<'_>>) -> Vec<Vec<Result<u64>>> {
+        self.0.get_ranges(items.into_iter().map(|item| (item, Known::Nothing)))
+    }
+
+    /// Looks objects up for [`Client::batch_get_ranges_of`]: one request now instead of one with each read. That a key is
+    /// not there is told by the reads.
+    pub fn ranges_snapshot<K: AsRef<[u8]>>(&self, keys: &[K]) -> RangesSnapshot {
+        self.0.take_snapshot(&borrow(keys))
+    }
+
+    /// As [`Client::batch_get_ranges`] for objects of a snapshot.
+    ///
+    /// # Errors
+    /// Per fragment, also [`Error::Invalid`] for a key that is not in the snapshot.
+    pub fn batch_get_ranges_of(&self, snapshot: &RangesSnapshot, items: Vec<RangesItem<'_>>) -> Vec<Vec<Result<u64>>> {
+        self.0.get_ranges_of(snapshot, items)
+    }
+
+    // Sessions.
+
+    /// Opens put sessions: space for objects of these sizes, one per key, which are written range by range.
+    ///
+    /// # Errors
+    /// Per key: [`Error::Refused`] with -705 when there is an object; [`Error::Busy`], [`Error::NoSpace`];
+    /// [`Error::Invalid`] for no bytes, a session that is open, lists of different lengths.
+    pub fn put_session_start<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        sizes: &[u64],
+        config: &ReplicateConfig,
+    ) -> Vec<Result<()>> {
+        self.0.put_session_start(&borrow(keys), sizes, config)
+    }
+
+    /// Writes ranges of objects with open put sessions, to every replica, in one transfer batch: bytes of each item. A
+    /// range may be written again.
+    ///
+    /// # Errors
+    /// Per item: [`Error::Invalid`] without an open session or for a range outside the object; [`Error::Transfer`].
+    pub fn put_session_write(&self, items: &[RangesItem<'_>]) -> Vec<Result<u64>> {
+        self.0.put_session_write(items)
+    }
+
+    /// Ends put sessions, after the writes under way: the objects become readable, with zeros where nothing was written.
+    ///
+    /// # Errors
+    /// Per key: [`Error::Invalid`] without an open session; why a range did not arrive, and the object is given up then.
+    pub fn put_session_end<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Result<()>> {
+        self.0.put_session_end(&borrow(keys))
+    }
+
+    /// Gives put sessions up, after the writes under way.
+    ///
+    /// # Errors
+    /// Per key: [`Error::Invalid`] without an open session; what the master answered.
+    pub fn put_session_revoke<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Result<()>> {
+        self.0.put_session_revoke(&borrow(keys))
+    }
+
+    /// Opens get sessions: one lookup for many reads of ranges.
+    ///
+    /// # Errors
+    /// Per key, as [`Client::get`].
+    pub fn get_session_start<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Result<()>> {
+        self.0.get_session_start(&borrow(keys))
+    }
+
+    /// Reads ranges of objects with open get sessions, all in one transfer batch: bytes of each item.
+    ///
+    /// # Errors
+    /// Per item: [`Error::Invalid`] without an open session or for a range outside the object; [`Error::LeaseExpired`]
+    /// when the object was replaced, removed, or not read for longer than its lease: the session has ended then;
+    /// [`Error::Transfer`].
+    pub fn get_session_read(&self, items: Vec<RangesItem<'_>>) -> Vec<Result<u64>> {
+        self.0.get_session_read(items)
+    }
+
+    /// Ends get sessions. A key without one is no mistake.
+    pub fn get_session_end<K: AsRef<[u8]>>(&self, keys: &[K]) {
+        self.0.get_session_end(&borrow(keys));
+    }
+
+    // Replicas.
+
+    /// Asks for replicas of an object on the segments of these names. The id of the task, which the owner of a replica
+    /// then does.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`]; [`Error::Refused`] with -600 for a segment that is not there, -1401 when too many tasks wait;
+    /// [`Error::MasterUnreachable`].
+    pub fn create_copy_task<N: AsRef<[u8]>>(&self, key: impl AsRef<[u8]>, targets: &[N]) -> Result<Uuid> {
+        self.0.create_copy_task(key.as_ref(), &borrow(targets))
+    }
+
+    /// Asks for a replica of an object to go from one segment to another.
+    ///
+    /// # Errors
+    /// As [`Client::create_copy_task`].
+    pub fn create_move_task(&self, key: impl AsRef<[u8]>, source: &str, target: &str) -> Result<Uuid> {
+        self.0.create_move_task(key.as_ref(), source.as_bytes(), target.as_bytes())
+    }
+
+    /// What is known of a task.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] with -1400 when nothing is; [`Error::MasterUnreachable`].
+    pub fn query_task(&self, id: Uuid) -> Result<Task> {
+        self.0.query_task(id)
+    }
+
+    /// Clears the replicas that this client wrote, on the segment of a name or (empty) on all. The keys that were
+    /// cleared: others have a read lease, another writer, or are not there.
+    ///
+    /// # Errors
+    /// [`Error::MasterUnreachable`].
+    pub fn clear_replicas<K: AsRef<[u8]>>(&self, keys: &[K], segment: &str) -> Result<Vec<Vec<u8>>> {
+        self.0.clear_replicas(&borrow(keys), segment.as_bytes())
+    }
+
     // Keys.
+
+    /// Whether each object can be read, without a read lease but for the keys that `policy` names: one request.
+    ///
+    /// # Errors
+    /// Per key: [`Error::MasterUnreachable`]; [`Error::Rejected`] by a master before 0.3.14; [`Error::Invalid`] for an
+    /// empty key, or when the keys are no whole number of groups.
+    pub fn batch_probe<K: AsRef<[u8]>>(&self, keys: &[K], policy: ProbePolicy) -> Vec<Result<bool>> {
+        self.0.probe(policy, &borrow(keys))
+    }
 
     /// Whether the object can be read.
     ///
@@ -308,6 +485,14 @@ impl Client {
     /// [`Error::Invalid`] when the range is not inside one registered buffer.
     pub fn local(&self, range: MemoryRange) -> Result<LocalBuffer<'static>> {
         self.0.local(range)
+    }
+
+    /// Registered memory from `address` to the end of its registration; it stays registered while the buffer lives.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when `address` is in no registered buffer.
+    pub fn local_rest(&self, address: u64) -> Result<LocalBuffer<'static>> {
+        self.0.local_rest(address)
     }
 
     // The client itself.

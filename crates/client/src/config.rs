@@ -63,6 +63,9 @@ pub struct ClientConfig {
     /// Touch every page of the segment in the background from setup on: no page faults later, and the memory is taken
     /// from the system at once.
     pub populate_segment: bool,
+    /// Give every object a checksum when it is written, and compare it when the whole object was read. Costs a pass over
+    /// the bytes on either side; writers and readers that differ in it understand each other.
+    pub checksum: bool,
     /// The generation of the wire that the master is spoken to in.
     pub wire_version: WireVersion,
     /// How long calls may take.
@@ -78,7 +81,8 @@ pub struct ClientConfig {
 }
 
 impl Default for ClientConfig {
-    /// A client that lends nothing, of a master on this machine. `YB_SHM=0` in the environment forbids shared memory.
+    /// A client that lends nothing, of a master on this machine. `YB_SHM=0` in the environment forbids shared memory,
+    /// `MOONCAKE_STORE_CHECKSUM=1` turns checksums on.
     fn default() -> Self {
         ClientConfig {
             local_hostname: "localhost".to_owned(),
@@ -94,6 +98,7 @@ impl Default for ClientConfig {
             data_port: 0,
             shared_memory: std::env::var_os("YB_SHM").is_none_or(|value| value != "0"),
             populate_segment: false,
+            checksum: std::env::var_os("MOONCAKE_STORE_CHECKSUM").is_some_and(|value| value == "1"),
             wire_version: WireVersion::V0_3_13,
             limits: CallLimits::default(),
             connect_timeout: Duration::from_secs(1),

@@ -14,6 +14,7 @@ use crate::deadline::Deadline;
 use crate::executor::Executor;
 use crate::heartbeat::Membership;
 use crate::link::MasterLink;
+use crate::ops::Sessions;
 use crate::suspects::Suspects;
 use crate::{CallLimits, ClientConfig, Error, Health, MemoryRange, Result};
 
@@ -34,6 +35,7 @@ pub(crate) struct Core {
     pub(crate) executor: Executor,
     pub(crate) membership: Mutex<Option<Membership>>,
     pub(crate) closed: AtomicBool,
+    pub(crate) sessions: Sessions,
     /// Puts under way.
     pub(crate) puts: Arc<AtomicUsize>,
 }
@@ -76,6 +78,11 @@ impl Core {
         made.map_err(|error| Error::invalid(format!("{len} bytes of registered memory: {error}")))
     }
 
+    /// Registered memory from `address` to the end of its registration.
+    pub(crate) fn local_rest(&self, address: u64) -> Result<LocalBuffer<'static>> {
+        self.engine.local_rest(address).map_err(|error| Error::invalid(error.to_string()))
+    }
+
     /// Waits for the calls that use the memory, but no longer than a call may take.
     pub(crate) fn unregister(&self, address: u64) -> Result<()> {
         let released = self.engine.unregister(address, self.config.limits.base);
@@ -103,6 +110,7 @@ impl Core {
             return;
         }
         self.executor.close();
+        self.close_sessions();
         let membership = self.membership.lock().take();
         if let Some(membership) = membership {
             membership.leave(&self.link);

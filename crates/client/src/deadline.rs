@@ -8,6 +8,10 @@ use std::time::Duration;
 use yb_env::Clock;
 use yb_types::MonotonicTime;
 
+/// What a key adds to the time of a call, as if it were so many bytes more: work of both sides that has nothing to do with
+/// the object's size.
+pub(crate) const KEY_BYTES: u64 = 16 << 10;
+
 /// How long calls may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallLimits {
@@ -49,6 +53,11 @@ impl Deadline {
     pub(crate) fn start(clock: &Clock, limits: &CallLimits, bytes: u64) -> Self {
         let started = clock.now();
         Deadline { started, at: started + limits.for_bytes(bytes) }
+    }
+
+    /// From now on, for a call about so many keys that moves no bytes.
+    pub(crate) fn for_keys(clock: &Clock, limits: &CallLimits, keys: usize) -> Self {
+        Deadline::start(clock, limits, KEY_BYTES.saturating_mul(keys as u64))
     }
 
     /// The deadline of the same call once its size is known.

@@ -30,6 +30,14 @@ pub enum Error {
     /// The object has replicas, but none that this client can read.
     #[error("no replica of this object can be read by this client")]
     NoReadableReplica,
+    /// The bytes that arrived are not those that were written: their checksums differ. They are not given out.
+    #[error("the object's bytes have the checksum {found:#018x}, its writer gave {written:#018x}")]
+    Corrupt {
+        /// CRC-64/ECMA-182 of what arrived.
+        found: u64,
+        /// What the writer gave.
+        written: u64,
+    },
     /// The call cannot work as it was made.
     #[error("{0}")]
     Invalid(Cow<'static, str>),
@@ -169,6 +177,7 @@ impl Error {
             Error::NoSpace => ErrorCode::NO_AVAILABLE_HANDLE,
             Error::LeaseExpired => ErrorCode::LEASE_EXPIRED,
             Error::NoReadableReplica => ErrorCode::INVALID_REPLICA,
+            Error::Corrupt { .. } => ErrorCode::CHECKSUM_MISMATCH,
             Error::Refused { code, .. } => *code,
             Error::Transfer(_) => ErrorCode::TRANSFER_FAIL,
             Error::MasterUnreachable(f) if f.timed_out => ErrorCode::RPC_TIMEOUT,

@@ -72,6 +72,7 @@
 #![forbid(unsafe_code)]
 
 mod asynchronous;
+mod checksum;
 mod client;
 mod config;
 mod core;
@@ -98,5 +99,6 @@ pub use deadline::CallLimits;
 pub use error::{DaemonFailure, Error, MasterFailure, Result, TransferFailure};
 pub use executor::Pending;
 pub use memory::{GetItem, MemoryRange, Parts, PutItem};
-pub use ops::{Duplicates, Lookup, PutOutcome};
+pub use ops::{Duplicates, Fragment, Lookup, ProbePolicy, PutOutcome, RangesItem, RangesSnapshot, Task};
 pub use yb_transfer::{ForeignMemory, LocalBuffer, MemorySegment};
+pub use yb_wire::messages::{TaskStatus, TaskType};

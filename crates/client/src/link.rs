@@ -3,27 +3,30 @@
 //! Two errors are kept apart: the master did not answer (`Err` of a whole call), and the master answered no (an
 //! `ErrorCode` per key).
 
+mod task;
+mod write;
+
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use smallvec::{SmallVec, smallvec};
 use yb_env::Clock;
 use yb_rpc::{ClientPool, ClientSettings, RpcAddress, RpcError};
 use yb_types::{
-    ClientId, ClientStatus, ErrorCode, MonotonicTime, ReplicaDescriptor, ReplicaType, ReplicateConfig, Segment,
-    SegmentId,
+    ClientId, ClientStatus, ErrorCode, MonotonicTime, ReplicaDescriptor, ReplicateConfig, Segment, SegmentId,
 };
 use yb_wire::messages::{
-    BatchPutEndArgs, BatchPutRevokeArgs, BatchPutStartArgs, BatchRemoveArgs, ClientArgs, ErrorOr,
-    GetReplicaListResponse, HelloArgs, KeyArgs, KeysArgs, MountSegmentArgs, NoArgs, ObjectMetaRef, PatternArgs,
-    PollQuiesceArgs, PutEndArgs, PutRevokeArgs, PutStartArgs, QuiesceConfirmation, QuiesceQuestion, ReMountSegmentArgs,
-    RemoveAllArgs, RemoveArgs, UnmountSegmentArgs,
+    BatchRemoveArgs, ClientArgs, ErrorOr, GetReplicaListResponse, HelloArgs, KeyArgs, KeysArgs, MountSegmentArgs,
+    NoArgs, PatternArgs, PollQuiesceArgs, QuiesceConfirmation, QuiesceQuestion, ReMountSegmentArgs, RemoveAllArgs,
+    RemoveArgs, UnmountSegmentArgs,
 };
 use yb_wire::{Call, Form, Limits, List, WireTable, WireVersion, call};
 
 use crate::deadline::Deadline;
 use crate::{Error, MasterFailure, Result};
+
+pub(crate) use write::{Ending, Manner, Reservation};
 
 /// One answer per key of a call.
 pub(crate) type PerKey<T> = SmallVec<[ErrorOr<T>; 1]>;
@@ -49,11 +52,16 @@ pub(crate) struct MasterLink {
     pool: ClientPool,
     address: String,
     table: &'static WireTable,
+    /// Of the newest generation that such a master may be of: what 0.3.14 added to requests is passed over by 0.3.13,
+    /// whose functions it asks for besides.
+    newest: &'static WireTable,
     clock: Clock,
     client_id: ClientId,
     tenant: Vec<u8>,
     /// Cleared when the master turns out to be Mooncake's.
     knows_quiet_revoke: AtomicBool,
+    /// Set when the master turns out to be of 0.3.13, whose clearing of replicas names no tenant.
+    clears_by_default_tenant: AtomicBool,
 }
 
 /// How to reach a master.
@@ -82,10 +90,12 @@ impl MasterLink {
             pool: ClientPool::new(resolved, pool),
             address: settings.address,
             table: WireTable::of(settings.version),
+            newest: WireTable::of(newest_beside(settings.version)),
             clock,
             client_id: settings.client_id,
             tenant: settings.tenant.into_bytes(),
             knows_quiet_revoke: AtomicBool::new(true),
+            clears_by_default_tenant: AtomicBool::new(false),
         }))
     }
 
@@ -108,6 +118,15 @@ impl MasterLink {
         self.clock.now()
     }
 
+    /// The generation in which a configuration is sent: the newest where it says what only that one can.
+    fn table_for(&self, config: &ReplicateConfig) -> &'static WireTable {
+        let plain = config.session_ids.is_none()
+            && config.preferred_hca_names.is_none()
+            && config.per_key_preferred_hca_names.is_none()
+            && config.residency_affinity_ids.is_none();
+        if plain { self.table } else { self.newest }
+    }
+
     /// Sends one request and gives its decoded reply to `read`.
     pub(crate) fn call<C: Call, T>(
         &self,
@@ -116,9 +135,30 @@ impl MasterLink {
         repeat: Repeat,
         read: impl FnOnce(C::Reply<'_>) -> T,
     ) -> Result<T> {
+        self.exchange::<C, T>(self.table, args, (deadline, repeat), read)
+    }
+
+    /// As [`MasterLink::call`] in the words of a generation, for requests that may be repeated.
+    fn call_in<C: Call, T>(
+        &self,
+        table: &'static WireTable,
+        args: &C::Args<'_>,
+        deadline: &Deadline,
+        read: impl FnOnce(C::Reply<'_>) -> T,
+    ) -> Result<T> {
+        self.exchange::<C, T>(table, args, (deadline, Repeat::Harmless), read)
+    }
+
+    fn exchange<C: Call, T>(
+        &self,
+        table: &'static WireTable,
+        args: &C::Args<'_>,
+        (deadline, repeat): (&Deadline, Repeat),
+        read: impl FnOnce(C::Reply<'_>) -> T,
+    ) -> Result<T> {
         let rpc = C::RPC.name();
         let unusable = |error: &dyn std::fmt::Display| Error::invalid(format!("{rpc}: {error}"));
-        let signature = self.table.signature(C::RPC).map_err(|error| unusable(&error))?;
+        let signature = table.signature(C::RPC).map_err(|error| unusable(&error))?;
         let mut body = Vec::with_capacity(256);
         yb_pack::encode(args, &signature.args, Form::Bare, &mut body).map_err(|error| unusable(&error))?;
         let mut answer = self.pool.call(signature.function_id, &body, deadline.at);
@@ -127,7 +167,7 @@ impl MasterLink {
         }
         let reply = answer.map_err(|error| self.unanswered(rpc, deadline, &error))?;
         let limits = Limits { max_elements: REPLY_ELEMENTS };
-        let decoded = yb_wire::decode_reply::<C>(self.table, &reply, limits).map_err(|error| {
+        let decoded = yb_wire::decode_reply::<C>(table, &reply, limits).map_err(|error| {
             let failure = self.failure(rpc, deadline, format!("its answer makes no sense: {error}"), false);
             Error::MasterUnreachable(Box::new(failure))
         })?;
@@ -231,77 +271,6 @@ impl MasterLink {
         self.command::<call::UnmountSegment>(&args, deadline)
     }
 
-    // Put.
-
-    /// Reserves space for objects of these sizes; as many sizes as keys.
-    pub(crate) fn put_start(
-        &self,
-        keys: &[&[u8]],
-        sizes: &[u64],
-        config: ReplicateConfig,
-        deadline: &Deadline,
-    ) -> Result<PerKey<Vec<ReplicaDescriptor>>> {
-        let (client_id, tenant_id) = (self.client_id, self.tenant.as_slice());
-        if let ([key], [size]) = (keys, sizes) {
-            let args = PutStartArgs { client_id, key, slice_length: *size, config, tenant_id };
-            return self.call::<call::PutStart, _>(&args, deadline, Repeat::Harmless, |reply| smallvec![reply]);
-        }
-        let (keys, slice_lengths) = (List::from(keys), List::from(sizes));
-        let expected = keys.len();
-        let args = BatchPutStartArgs { client_id, keys, slice_lengths, config, tenant_id };
-        let answers = self.call::<call::BatchPutStart, _>(&args, deadline, Repeat::Harmless, collect)?;
-        self.complete("BatchPutStart", expected, answers, deadline)
-    }
-
-    /// Publishes objects.
-    pub(crate) fn put_end(&self, keys: &[&[u8]], replica_type: ReplicaType, deadline: &Deadline) -> Result<PerKey<()>> {
-        let (client_id, tenant_id) = (self.client_id, self.tenant.as_slice());
-        if let [key] = keys {
-            let object_meta = ObjectMetaRef { key, object_checksum: None };
-            let args = PutEndArgs { client_id, object_meta, replica_type, tenant_id };
-            return self.call::<call::PutEnd, _>(&args, deadline, Repeat::Harmless, |reply| smallvec![reply]);
-        }
-        let metas: SmallVec<[ObjectMetaRef<'_>; 32]> =
-            keys.iter().map(|key| ObjectMetaRef { key, object_checksum: None }).collect();
-        let args = BatchPutEndArgs { client_id, object_metas: List::from(metas.as_slice()), replica_type, tenant_id };
-        let answers = self.call::<call::BatchPutEnd, _>(&args, deadline, Repeat::Harmless, collect)?;
-        self.complete("BatchPutEnd", keys.len(), answers, deadline)
-    }
-
-    /// Gives reservations up.
-    pub(crate) fn put_revoke(
-        &self,
-        keys: &[&[u8]],
-        replica_type: ReplicaType,
-        deadline: &Deadline,
-    ) -> Result<PerKey<()>> {
-        let (client_id, tenant_id) = (self.client_id, self.tenant.as_slice());
-        if let [key] = keys {
-            let args = PutRevokeArgs { client_id, key, replica_type, tenant_id };
-            return self.call::<call::PutRevoke, _>(&args, deadline, Repeat::Harmless, |reply| smallvec![reply]);
-        }
-        let args = BatchPutRevokeArgs { client_id, keys: List::from(keys), replica_type, tenant_id };
-        let answers = self.call::<call::BatchPutRevoke, _>(&args, deadline, Repeat::Harmless, collect)?;
-        self.complete("BatchPutRevoke", keys.len(), answers, deadline)
-    }
-
-    /// As [`MasterLink::put_revoke`] of all replicas, of puts of which nothing is in flight: a master of ours frees their
-    /// space at once.
-    pub(crate) fn put_revoke_quiet(&self, keys: &[&[u8]], deadline: &Deadline) -> Result<PerKey<()>> {
-        if !self.knows_quiet_revoke.load(Ordering::Relaxed) {
-            return self.put_revoke(keys, ReplicaType::ALL, deadline);
-        }
-        let (client_id, tenant_id) = (self.client_id, self.tenant.as_slice());
-        let args = BatchPutRevokeArgs { client_id, keys: List::from(keys), replica_type: ReplicaType::ALL, tenant_id };
-        match self.call::<call::BatchPutRevokeQuiet, _>(&args, deadline, Repeat::Harmless, collect) {
-            Err(Error::Rejected { .. }) => {
-                self.knows_quiet_revoke.store(false, Ordering::Relaxed);
-                self.put_revoke(keys, ReplicaType::ALL, deadline)
-            }
-            answers => self.complete("BatchPutRevokeQuiet", keys.len(), answers?, deadline),
-        }
-    }
-
     // Lookup.
 
     pub(crate) fn lookup(&self, keys: &[&[u8]], deadline: &Deadline) -> Result<PerKey<GetReplicaListResponse>> {
@@ -381,6 +350,11 @@ impl MasterLink {
         let reason = format!("{} answers for {expected} keys", answers.len());
         Err(Error::MasterUnreachable(Box::new(self.failure(rpc, deadline, reason, false))))
     }
+}
+
+/// Generations 0.3.13 and 0.3.14 share a port; an older one is spoken to in its own words only.
+fn newest_beside(version: WireVersion) -> WireVersion {
+    if version == WireVersion::V0_3_13 { WireVersion::V0_3_14 } else { version }
 }
 
 fn collect<T>(answers: Vec<ErrorOr<T>>) -> PerKey<T> {

@@ -17,6 +17,7 @@ use crate::deadline::{CallLimits, Deadline};
 use crate::executor::Executor;
 use crate::heartbeat::{Lent, Membership, Pulse, check_version};
 use crate::link::{CAPABILITY_QUIESCE, LinkSettings, MasterLink};
+use crate::ops::Sessions;
 use crate::suspects::Suspects;
 use crate::{Error, Result};
 
@@ -45,6 +46,7 @@ impl Core {
             executor: Executor::new(config.async_threads),
             membership: Mutex::new(None),
             closed: AtomicBool::new(false),
+            sessions: Sessions::default(),
             puts: Arc::default(),
             config,
             clock,

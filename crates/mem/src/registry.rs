@@ -407,6 +407,19 @@ impl Registry {
         if region.is_open() { Ok(pin) } else { Err(refused) }
     }
 
+    /// The right to use registered memory from `address` to the end of its region.
+    ///
+    /// # Errors
+    /// As [`Registry::pin`].
+    pub fn pin_rest(&self, address: u64, by: Access) -> Result<RegionPin, RegistryError> {
+        let regions = self.regions.read();
+        let after = regions.partition_point(|region| region.info.address <= address);
+        let region = after.checked_sub(1).and_then(|i| regions.get(i)).map(|region| region.info.end());
+        drop(regions);
+        // A region that ends meanwhile refuses the pin.
+        self.pin(address, region.map_or(0, |end| end.saturating_sub(address)), by)
+    }
+
     /// Foreign memory as our side of one transfer: pinned when it lies inside one region. Memory that was never
     /// registered, and a range over neighbouring regions, is used on the word given to [`ForeignMemory::new`].
     ///

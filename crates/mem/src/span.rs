@@ -3,6 +3,9 @@
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
+/// Bytes of one piece of [`Span::look`].
+const LOOK_BYTES: usize = 4096;
+
 /// A range of memory that stays mapped for `'a` and that others may write at any time.
 ///
 /// It carries no right to look at the bytes as a slice; it is copied, sent or received into by this crate.
@@ -157,6 +160,21 @@ impl<'a> Span<'a> {
         bytes
     }
 
+    /// Shows the bytes as they are now, in order and in short pieces, each copied first so that nobody changes it while it
+    /// is looked at; nothing for memory of a device.
+    pub fn look(&self, mut see: impl FnMut(&[u8])) {
+        let mut piece = [0_u8; LOOK_BYTES];
+        let mut at = 0;
+        while at < self.len && !self.on_device {
+            let len = LOOK_BYTES.min(self.len - at);
+            // SAFETY: at + len <= self.len, the span is readable for its length, and the piece is at least as long and
+            // does not overlap it.
+            unsafe { std::ptr::copy_nonoverlapping(self.first.as_ptr().add(at), piece.as_mut_ptr(), len) };
+            see(&piece[..len]);
+            at += len;
+        }
+    }
+
     pub(crate) fn pointer(&self) -> *mut u8 {
         self.first.as_ptr()
     }
@@ -174,6 +192,10 @@ mod tests {
         assert_eq!(span.skip(4).unwrap().len(), 0);
         assert!(span.slice(3, 2).is_err());
         assert!(span.slice(usize::MAX, 2).is_err());
+        let long: Vec<u8> = (0..10_000_u32).map(|i| i as u8).collect();
+        let mut seen = Vec::new();
+        Span::source(&long).look(|piece| seen.extend_from_slice(piece));
+        assert_eq!(seen, long);
         assert!(span.slice(1, usize::MAX).is_err());
     }
 

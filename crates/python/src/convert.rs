@@ -78,3 +78,11 @@ impl<'py> FromPyObject<'_, 'py> for Count {
         u32::try_from(number).map(Count).map_err(|_| PyTypeError::new_err("expected an int from 0 to 2**32 - 1"))
     }
 }
+
+/// A truth value as the peer's binding layer takes it: a bool, None, or a number.
+pub(crate) fn truth(value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    if value.is_none() {
+        return Ok(false);
+    }
+    value.extract::<bool>().or_else(|_| Ok(value.extract::<Unsigned>()?.0 != 0))
+}

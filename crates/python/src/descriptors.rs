@@ -51,6 +51,18 @@ pub(crate) struct DiskDescriptor {
     object_size: u64,
 }
 
+/// A replica on the disk of one client. Not in the peer.
+#[pyclass(module = "mooncake.store", get_all, frozen)]
+#[derive(Clone, Debug)]
+pub(crate) struct LocalDiskDescriptor {
+    /// Its owner: two numbers.
+    client_id: (u64, u64),
+    /// Bytes.
+    object_size: u64,
+    /// `host:port` of the owner's server for objects on its disk.
+    transport_endpoint: String,
+}
+
 /// One replica of an object.
 #[pyclass(module = "mooncake.store", frozen)]
 #[derive(Debug)]
@@ -77,6 +89,28 @@ impl ReplicaDescriptor {
     /// Whether it lies on the disk of one client.
     fn is_local_disk_replica(&self) -> bool {
         matches!(self.0.kind, ReplicaKind::LocalDisk(_))
+    }
+
+    /// Whether it lies on NVMe over fabrics. Not in the peer.
+    fn is_nof_replica(&self) -> bool {
+        matches!(self.0.kind, ReplicaKind::Nof(_))
+    }
+
+    /// Whether it lies in a distributed file system. Not in the peer.
+    fn is_dfs_replica(&self) -> bool {
+        matches!(self.0.kind, ReplicaKind::Dfs(_))
+    }
+
+    /// On whose disk it lies; `RuntimeError` when on nobody's. Not in the peer.
+    fn get_local_disk_descriptor(&self) -> PyResult<LocalDiskDescriptor> {
+        let ReplicaKind::LocalDisk(disk) = &self.0.kind else {
+            return Err(PyRuntimeError::new_err("Expected LocalDiskDescriptor"));
+        };
+        Ok(LocalDiskDescriptor {
+            client_id: (disk.client_id.0.first, disk.client_id.0.second),
+            object_size: disk.object_size,
+            transport_endpoint: disk.transport_endpoint.clone(),
+        })
     }
 
     /// Where it lies in memory; `RuntimeError` when it does not.

@@ -15,6 +15,7 @@ mod handle;
 mod live;
 mod logs;
 mod memory;
+mod ranges;
 mod regions;
 mod replicate_config;
 mod setup;
@@ -23,7 +24,7 @@ mod store;
 #[pyo3::pymodule]
 mod _native {
     #[pymodule_export]
-    use super::descriptors::{Descriptor, DiskDescriptor, MemoryDescriptor, ReplicaDescriptor};
+    use super::descriptors::{Descriptor, DiskDescriptor, LocalDiskDescriptor, MemoryDescriptor, ReplicaDescriptor};
     use pyo3::prelude::*;
 
     #[pymodule_export]
@@ -40,7 +41,7 @@ mod _native {
     #[pymodule_export]
     use super::replicate_config::ReplicateConfig;
     #[pymodule_export]
-    use super::store::Store;
+    use super::store::{ExistOptions, QueryTaskResponse, RangedReadSnapshot, Store, capsule_of};
 
     /// An interface whose client is ready to send.
     #[pyfunction]

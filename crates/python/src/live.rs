@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use parking_lot::{Mutex, RwLock};
 use smallvec::smallvec;
-use yb_client::{Client, Duplicates, Error, ForeignMemory, GetItem, LocalBuffer, Parts, PutItem};
+use yb_client::{Client, Duplicates, Error, ForeignMemory, Fragment, GetItem, LocalBuffer, Parts, PutItem, RangesItem};
 use yb_types::{ErrorCode, ReplicateConfig};
 
 use crate::regions::Regions;
@@ -64,6 +64,29 @@ impl LastError {
 /// The memory of one object: ranges that the caller named by address and length.
 pub(crate) type Ranges = Vec<(u64, u64)>;
 
+/// How the objects of a call are written.
+#[derive(Clone, Copy)]
+pub(crate) struct Writing<'c> {
+    /// Replicas.
+    pub(crate) config: &'c ReplicateConfig,
+    /// Which of several values of one key counts.
+    pub(crate) repeated: Duplicates,
+    /// Whether an object that is there is replaced.
+    pub(crate) replaces: bool,
+}
+
+impl<'c> Writing<'c> {
+    /// Objects that are there stay.
+    pub(crate) fn put(config: &'c ReplicateConfig, repeated: Duplicates) -> Self {
+        Writing { config, repeated, replaces: false }
+    }
+
+    /// Objects that are there are replaced.
+    pub(crate) fn upsert(config: &'c ReplicateConfig, repeated: Duplicates) -> Self {
+        Writing { config, repeated, replaces: true }
+    }
+}
+
 /// A client and what the Python face keeps beside it.
 pub(crate) struct Live {
     client: Client,
@@ -88,15 +111,18 @@ impl Live {
     }
 
     /// Stores values that lie in Rust memory; one number for each.
-    pub(crate) fn put(
-        &self,
-        last: &LastError,
-        items: &[PutItem<'_>],
-        config: &ReplicateConfig,
-        repeated: Duplicates,
-    ) -> Vec<i64> {
-        if config.prefer_alloc_in_same_node {
+    pub(crate) fn put(&self, last: &LastError, items: &[PutItem<'_>], writing: Writing<'_>) -> Vec<i64> {
+        if writing.config.prefer_alloc_in_same_node {
             return vec![last.refuse("prefer_alloc_in_same_node works with the multi-buffer calls only"); items.len()];
+        }
+        self.write(last, items, writing)
+    }
+
+    fn write(&self, last: &LastError, items: &[PutItem<'_>], writing: Writing<'_>) -> Vec<i64> {
+        let Writing { config, repeated, replaces } = writing;
+        if replaces {
+            let answers = self.client.batch_upsert_items(items, config, repeated);
+            return answers.into_iter().map(|answer| last.number(answer, |()| 0)).collect();
         }
         let answers = self.client.batch_put_items(items, config, repeated);
         answers.into_iter().map(|answer| last.number(answer, |_| 0)).collect()
@@ -111,8 +137,7 @@ impl Live {
         last: &LastError,
         keys: &[&[u8]],
         memory: &[Ranges],
-        config: &ReplicateConfig,
-        repeated: Duplicates,
+        writing: Writing<'_>,
     ) -> Vec<i64> {
         // SAFETY: passed on.
         let prepared = unsafe { self.prepare(last, keys, memory, !self.allow_empty) };
@@ -128,9 +153,10 @@ impl Live {
                 Err(number) => numbers[index] = *number,
             }
         }
-        let answers = self.client.batch_put_items(&items, &only(config, &indexes, keys.len()), repeated);
-        for (index, answer) in indexes.into_iter().zip(answers) {
-            numbers[index] = last.number(answer, |_| 0);
+        let config = only(writing.config, &indexes, keys.len());
+        let written = self.write(last, &items, Writing { config: &config, ..writing });
+        for (index, number) in indexes.into_iter().zip(written) {
+            numbers[index] = number;
         }
         numbers
     }
@@ -162,11 +188,51 @@ impl Live {
         numbers
     }
 
+    /// Moves ranges of objects with open sessions, from or to memory named by address; one number for each key: bytes, or
+    /// a code. Ranges: memory of each, and their first bytes in the object.
+    ///
+    /// # Safety
+    /// As [`Live::get_into`].
+    pub(crate) unsafe fn in_session(
+        &self,
+        last: &LastError,
+        keys: &[&[u8]],
+        (memory, offsets): (&[Ranges], &[Vec<u64>]),
+        act: impl FnOnce(Vec<RangesItem<'_>>) -> Vec<Result<u64, Error>>,
+    ) -> Vec<i64> {
+        if offsets.len() != keys.len() {
+            return vec![last.refuse(format!("{} keys, offsets for {}", keys.len(), offsets.len())); keys.len()];
+        }
+        // SAFETY: passed on.
+        let prepared = unsafe { self.prepare(last, keys, memory, false) };
+        let mut indexes = Vec::with_capacity(keys.len());
+        let mut items = Vec::with_capacity(keys.len());
+        let mut numbers = vec![INVALID; keys.len()];
+        for (index, ((key, object), offsets)) in keys.iter().zip(&prepared).zip(offsets).enumerate() {
+            match object {
+                Ok(parts) if parts.len() == offsets.len() => {
+                    let ranges = parts.iter().zip(offsets);
+                    let fragments = ranges.map(|(part, at)| Fragment { offset: *at, memory: part.lend() }).collect();
+                    indexes.push(index);
+                    items.push(RangesItem { key, fragments });
+                }
+                Ok(parts) => {
+                    numbers[index] = last.refuse(format!("{} buffers, {} offsets", parts.len(), offsets.len()));
+                }
+                Err(number) => numbers[index] = *number,
+            }
+        }
+        for (index, answer) in indexes.into_iter().zip(act(items)) {
+            numbers[index] = last.number(answer, |bytes| bytes as i64);
+        }
+        numbers
+    }
+
     /// Checked memory of each object, or its number.
     ///
     /// # Safety
     /// As [`Live::get_into`].
-    unsafe fn prepare(
+    pub(crate) unsafe fn prepare(
         &self,
         last: &LastError,
         keys: &[&[u8]],
@@ -227,11 +293,10 @@ fn lend(memory: &[ForeignMemory]) -> Parts<'_> {
 
 /// The config for some of the keys: settings given per key follow their keys.
 fn only<'c>(config: &'c ReplicateConfig, indexes: &[usize], all: usize) -> Cow<'c, ReplicateConfig> {
-    match &config.group_ids {
-        Some(groups) if groups.len() == all && indexes.len() != all => {
-            let kept = indexes.iter().filter_map(|index| groups.get(*index).cloned()).collect();
-            Cow::Owned(ReplicateConfig { group_ids: Some(kept), ..config.clone() })
-        }
-        _ => Cow::Borrowed(config),
+    if indexes.len() == all {
+        return Cow::Borrowed(config);
     }
+    let mut kept = config.clone();
+    kept.keep(indexes, all);
+    Cow::Owned(kept)
 }

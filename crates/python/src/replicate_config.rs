@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use yb_types::ReplicateConfig as Wanted;
 
-use crate::convert::{Text, Unsigned};
+use crate::convert::{Text, Unsigned, truth};
 use crate::enums::{ObjectDataType, SoftPinAction};
 
 /// How many replicas an object gets and where.
@@ -25,13 +25,6 @@ impl ReplicateConfig {
 
 fn texts(list: Vec<Text>) -> Vec<String> {
     list.into_iter().map(|text| text.0).collect()
-}
-
-fn truth(value: &Bound<'_, PyAny>) -> PyResult<bool> {
-    if value.is_none() {
-        return Ok(false);
-    }
-    value.extract::<bool>().or_else(|_| Ok(value.extract::<Unsigned>()?.0 != 0))
 }
 
 #[pymethods]
@@ -175,6 +168,50 @@ impl ReplicateConfig {
         self.wanted.group_ids = value.map(texts);
     }
 
+    /// `None`, or one session for each key of the call, of at most 256 bytes; the master's events name it.
+    #[getter]
+    fn session_ids(&self) -> Option<Vec<String>> {
+        self.wanted.session_ids.clone()
+    }
+
+    #[setter]
+    fn set_session_ids(&mut self, value: Option<Vec<Text>>) {
+        self.wanted.session_ids = value.map(texts);
+    }
+
+    /// `None`, or one id for each key of the call: objects of managed weights with the same id stay together.
+    #[getter]
+    fn residency_affinity_ids(&self) -> Option<Vec<String>> {
+        self.wanted.residency_affinity_ids.clone()
+    }
+
+    #[setter]
+    fn set_residency_affinity_ids(&mut self, value: Option<Vec<Text>>) {
+        self.wanted.residency_affinity_ids = value.map(texts);
+    }
+
+    /// `None`, or names of RDMA devices that the memory should be near.
+    #[getter]
+    fn preferred_hca_names(&self) -> Option<Vec<String>> {
+        self.wanted.preferred_hca_names.clone()
+    }
+
+    #[setter]
+    fn set_preferred_hca_names(&mut self, value: Option<Vec<Text>>) {
+        self.wanted.preferred_hca_names = value.map(texts);
+    }
+
+    /// As `preferred_hca_names`, one list for each key of the call.
+    #[getter]
+    fn per_key_preferred_hca_names(&self) -> Option<Vec<Vec<String>>> {
+        self.wanted.per_key_preferred_hca_names.clone()
+    }
+
+    #[setter]
+    fn set_per_key_preferred_hca_names(&mut self, value: Option<Vec<Vec<Text>>>) {
+        self.wanted.per_key_preferred_hca_names = value.map(|lists| lists.into_iter().map(texts).collect());
+    }
+
     fn __str__(&self) -> String {
         let wanted = &self.wanted;
         let mut text = format!(
@@ -195,6 +232,9 @@ impl ReplicateConfig {
         text += &format!(", data_type: {}", self.data_type().label());
         if let Some(groups) = &wanted.group_ids {
             text += &format!(", group_ids: [{}]", groups.join(", "));
+        }
+        if let Some(affinities) = &wanted.residency_affinity_ids {
+            text += &format!(", residency_affinity_ids: [{}]", affinities.join(", "));
         }
         text + " }"
     }

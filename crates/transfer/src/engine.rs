@@ -298,6 +298,14 @@ impl Engine {
         self.0.shared.registry.pin(address, len, Access::Local).map(LocalBuffer::from)
     }
 
+    /// Registered memory from `address` to the end of its region, as our side of transfers.
+    ///
+    /// # Errors
+    /// [`RegistryError::NotRegistered`] when it is in no region.
+    pub fn local_rest(&self, address: u64) -> Result<LocalBuffer<'static>, RegistryError> {
+        self.0.shared.registry.pin_rest(address, Access::Local).map(LocalBuffer::from)
+    }
+
     /// Opens the segment of the engine at `endpoint`, or of that name in the metadata store. The answer is cached;
     /// nothing is connected until bytes move. Names of a store with a `/` in them may be segments of files, which are
     /// opened at the paths that the store has for this engine's name. `file://PATH` opens a local file or

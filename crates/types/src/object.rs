@@ -166,6 +166,22 @@ impl Default for ReplicateConfig {
     }
 }
 
+impl ReplicateConfig {
+    /// Makes it the configuration of some of the `of` keys of a call, those at `indices`: lists that have one entry per
+    /// key keep the entries of these.
+    pub fn keep(&mut self, indices: &[usize], of: usize) {
+        fn cut<T: Clone>(list: &mut Option<Vec<T>>, indices: &[usize], of: usize) {
+            if let Some(all) = list.as_mut().filter(|all| all.len() == of && of != indices.len()) {
+                *all = indices.iter().filter_map(|index| all.get(*index).cloned()).collect();
+            }
+        }
+        cut(&mut self.group_ids, indices, of);
+        cut(&mut self.session_ids, indices, of);
+        cut(&mut self.per_key_preferred_hca_names, indices, of);
+        cut(&mut self.residency_affinity_ids, indices, of);
+    }
+}
+
 /// Key and checksum of an object whose bytes have all arrived.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Pack)]
 #[pack(unwrapped_before = V0_3_13)]

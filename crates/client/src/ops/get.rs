@@ -1,7 +1,8 @@
 //! Reading objects.
 //!
 //! One lookup for all keys, one transfer batch per round; a key goes round again with its next replica while it has one.
-//! The lease is checked after the last byte, and a key whose lease ended is looked up and read once more.
+//! The lease is checked after the last byte, and a key whose lease ended is looked up and read once more. Bytes whose
+//! checksum is not the writer's are as good as a failed transfer, if the client is set up to look.
 
 use std::time::Duration;
 
@@ -10,10 +11,12 @@ use yb_transfer::{Opcode, Span, TransferError, TransferErrorKind};
 use yb_types::{MonotonicTime, ReplicaDescriptor};
 use yb_wire::messages::GetReplicaListResponse;
 
+use crate::checksum;
 use crate::core::Core;
-use crate::deadline::Deadline;
+use crate::deadline::{Deadline, KEY_BYTES};
 use crate::memory::{GetItem, Parts, Piece, pieces, total};
 use crate::mover::{self, Mover};
+use crate::ops::ranges::{Fragment, covered};
 use crate::replicas::{Order, Viewpoint, object_size, readable};
 use crate::{Error, Result};
 
@@ -27,6 +30,8 @@ pub struct Lookup {
     pub replicas: Vec<ReplicaDescriptor>,
     /// End of the read lease on this client's clock; the lease is counted from before the request was sent.
     pub lease_ends: MonotonicTime,
+    /// How long the lease was when it was given.
+    pub lease: Duration,
     /// CRC-64/ECMA-182 of the object, if its writer gave one.
     pub checksum: Option<u64>,
 }
@@ -34,11 +39,13 @@ pub struct Lookup {
 impl Lookup {
     /// The master's answer to a request that was sent at `asked`.
     pub(crate) fn new(found: GetReplicaListResponse, asked: MonotonicTime) -> Self {
-        Lookup {
-            replicas: found.replicas,
-            lease_ends: asked + Duration::from_millis(found.lease_ttl_ms),
-            checksum: found.object_checksum,
-        }
+        let lease = Duration::from_millis(found.lease_ttl_ms);
+        Lookup { replicas: found.replicas, lease_ends: asked + lease, lease, checksum: found.object_checksum }
+    }
+
+    /// Whether more than half of the lease is over.
+    pub(crate) fn is_waning(&self, now: MonotonicTime) -> bool {
+        self.lease_ends.since(now) <= self.lease / 2
     }
 
     /// Bytes of the object; `None` when it has no replica.
@@ -51,6 +58,8 @@ impl Lookup {
 pub(crate) enum Into<'a> {
     /// The caller's memory.
     Caller(Parts<'a>),
+    /// Ranges of the object into the caller's memory; those that are not inside the object are left out.
+    Ranges(Vec<Fragment<'a>>),
     /// Memory that is made once the size is known.
     New(Vec<u8>),
 }
@@ -61,6 +70,7 @@ impl Into<'_> {
         match self {
             Into::Caller(parts) if total(parts) >= size => Ok(()),
             Into::Caller(parts) => Err(Error::BufferTooSmall { object: size, buffer: total(parts) }),
+            Into::Ranges(_) => Ok(()),
             Into::New(bytes) => {
                 let size = usize::try_from(size).map_err(|_| Error::invalid("the object exceeds the address space"))?;
                 bytes.clear();
@@ -76,15 +86,32 @@ impl Into<'_> {
     fn pieces(&mut self, size: u64) -> Result<SmallVec<[Piece<'_>; 1]>> {
         match self {
             Into::Caller(parts) => pieces(parts, size),
+            Into::Ranges(fragments) => Ok(covered(fragments, size)),
             Into::New(bytes) => Ok(smallvec![Piece { offset: 0, span: Span::destination(bytes) }]),
         }
+    }
+
+    /// Bytes that an object of `size` bytes brings here.
+    fn bytes(&self, size: u64) -> u64 {
+        match self {
+            Into::Caller(_) | Into::New(_) => size,
+            Into::Ranges(fragments) => {
+                let inside = fragments.iter().filter(|fragment| fragment.is_inside(size));
+                inside.map(|fragment| fragment.memory.len()).sum()
+            }
+        }
+    }
+
+    /// Whether all bytes of the object are here.
+    fn is_whole(&self) -> bool {
+        !matches!(self, Into::Ranges(_))
     }
 }
 
 /// One key on its way.
-struct Read<'a> {
+pub(super) struct Read<'a> {
     key: &'a [u8],
-    into: Into<'a>,
+    pub(super) into: Into<'a>,
     lookup: Option<Lookup>,
     lookups: u32,
     size: u64,
@@ -94,11 +121,12 @@ struct Read<'a> {
     /// Whether the last replica was given a second chance.
     again: bool,
     failed: Option<TransferError>,
-    outcome: Option<Result<u64>>,
+    /// Bytes of the object.
+    pub(super) outcome: Option<Result<u64>>,
 }
 
 impl<'a> Read<'a> {
-    fn new(key: &'a [u8], into: Into<'a>) -> Self {
+    pub(super) fn new(key: &'a [u8], into: Into<'a>) -> Self {
         let outcome = key.is_empty().then(|| Err(Error::invalid("the key is empty")));
         let order = Order::new();
         Read { key, into, lookup: None, lookups: 0, size: 0, order, at: 0, again: false, failed: None, outcome }
@@ -107,23 +135,40 @@ impl<'a> Read<'a> {
     fn is_open(&self) -> bool {
         self.outcome.is_none()
     }
+
+    /// Takes what is known now for all that will ever be known.
+    pub(super) fn never_look_again(&mut self) {
+        self.lookups = MOST_LOOKUPS;
+        if self.lookup.is_none() && self.is_open() {
+            self.outcome = Some(Err(Error::LeaseExpired));
+        }
+    }
+
+    /// Whether the bytes are those that the writer wrote, as far as that can be told.
+    fn check(&mut self) -> Result<()> {
+        let Some(written) = self.lookup.as_ref().and_then(|lookup| lookup.checksum).filter(|_| self.into.is_whole())
+        else {
+            return Ok(());
+        };
+        let found = checksum::of_spans(self.into.pieces(self.size)?.iter().map(|piece| piece.span));
+        match found {
+            Some(found) if found != written => Err(Error::Corrupt { found, written }),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl Core {
     /// Reads objects into the caller's memory: bytes of each.
     pub(crate) fn get_many<'a>(&self, items: impl IntoIterator<Item = GetItem<'a>>) -> Vec<Result<u64>> {
-        let mut reads = Reads::new(self, 0);
-        reads.list.extend(items.into_iter().map(|item| Read::new(item.key, Into::Caller(item.into))));
-        reads.run();
-        reads.list.into_iter().map(|read| read.outcome.unwrap_or(Err(Error::Closed))).collect()
+        let reads = self.read_all(items.into_iter().map(|item| Read::new(item.key, Into::Caller(item.into))));
+        reads.into_iter().map(|read| read.outcome.unwrap_or(Err(Error::Closed))).collect()
     }
 
     /// Reads objects into new memory.
     pub(crate) fn get_new<'k>(&self, keys: impl IntoIterator<Item = &'k [u8]>) -> Vec<Result<Vec<u8>>> {
-        let mut reads = Reads::new(self, 0);
-        reads.list.extend(keys.into_iter().map(|key| Read::new(key, Into::New(Vec::new()))));
-        reads.run();
-        let finished = reads.list.into_iter().map(|read| match (read.outcome, read.into) {
+        let reads = self.read_all(keys.into_iter().map(|key| Read::new(key, Into::New(Vec::new()))));
+        let finished = reads.into_iter().map(|read| match (read.outcome, read.into) {
             (Some(Ok(_)), Into::New(bytes)) => Ok(bytes),
             (Some(Err(error)), _) => Err(error),
             _ => Err(Error::Closed),
@@ -133,15 +178,25 @@ impl Core {
 
     /// Reads an object that was looked up before; looks again if the lease ends meanwhile.
     pub(crate) fn get_known(&self, item: GetItem<'_>, lookup: Lookup) -> Result<u64> {
-        let mut reads = Reads::new(self, lookup.size().unwrap_or(0));
         let mut read = Read::new(item.key, Into::Caller(item.into));
+        self.start_known(&mut read, lookup);
+        let finished = self.read_all([read]).pop();
+        finished.and_then(|read| read.outcome).unwrap_or(Err(Error::Closed))
+    }
+
+    /// Lets a read begin with what is known, while the lease lasts.
+    pub(super) fn start_known(&self, read: &mut Read<'_>, lookup: Lookup) {
         if read.is_open() && lookup.lease_ends > self.now() {
-            self.choose(&mut read, lookup);
+            self.choose(read, lookup);
             read.lookups = 1;
         }
-        reads.list.push(read);
+    }
+
+    /// Runs reads to their end.
+    pub(super) fn read_all<'a>(&self, list: impl IntoIterator<Item = Read<'a>>) -> SmallVec<[Read<'a>; 1]> {
+        let mut reads = Reads::new(self, list.into_iter().collect());
         reads.run();
-        reads.list.pop().and_then(|read| read.outcome).unwrap_or(Err(Error::Closed))
+        reads.list
     }
 
     /// What the master says of these keys.
@@ -184,9 +239,9 @@ struct Reads<'c, 'a> {
 }
 
 impl<'c, 'a> Reads<'c, 'a> {
-    fn new(core: &'c Core, bytes: u64) -> Self {
-        let deadline = Deadline::start(&core.clock, &core.config.limits, bytes);
-        Reads { core, deadline, list: SmallVec::new() }
+    fn new(core: &'c Core, list: SmallVec<[Read<'a>; 1]>) -> Self {
+        let deadline = Deadline::for_keys(&core.clock, &core.config.limits, list.len());
+        Reads { core, deadline, list }
     }
 
     /// Until every key has an outcome.
@@ -196,7 +251,8 @@ impl<'c, 'a> Reads<'c, 'a> {
         }
         while self.list.iter().any(Read::is_open) {
             self.look_up();
-            let bytes = self.list.iter().filter(|read| read.is_open()).map(|read| read.size).sum();
+            let open = self.list.iter().filter(|read| read.is_open());
+            let bytes = open.map(|read| read.into.bytes(read.size).saturating_add(KEY_BYTES)).sum();
             self.deadline = self.deadline.with_bytes(&self.core.config.limits, bytes);
             while self.transfer_round() {}
             self.check_leases();
@@ -292,18 +348,29 @@ impl<'c, 'a> Reads<'c, 'a> {
             read.failed = Some(error);
             round_again = true;
         }
-        self.keep_only_failed(round_again);
-        round_again
+        self.keep_what_arrived() || round_again
     }
 
-    /// Keys whose bytes are there must not be read again with those that go round.
-    fn keep_only_failed(&mut self, round_again: bool) {
+    /// Keys whose bytes are there must not be read again with those that go round. True when some of them turn out to be
+    /// other bytes than were written, and have another replica.
+    fn keep_what_arrived(&mut self) -> bool {
+        let mut round_again = false;
         for read in self.list.iter_mut().filter(|read| read.is_open()) {
-            let goes_round = round_again && read.failed.take().is_some();
-            if !goes_round {
-                read.outcome = Some(Ok(read.size));
+            if read.failed.take().is_some() {
+                continue;
+            }
+            let checked = if self.core.config.checksum { read.check() } else { Ok(()) };
+            match checked {
+                Ok(()) => read.outcome = Some(Ok(read.size)),
+                Err(_) if read.at + 1 < read.order.len() => {
+                    self.core.counters.replica_fallbacks.add(1);
+                    read.at += 1;
+                    round_again = true;
+                }
+                Err(error) => read.outcome = Some(Err(error)),
             }
         }
+        round_again
     }
 
     /// After the last byte: an object whose lease has ended is looked up and read again, once.
@@ -329,7 +396,7 @@ impl<'c, 'a> Reads<'c, 'a> {
             match &read.outcome {
                 Some(Ok(bytes)) => {
                     counters.objects_read.add(1);
-                    counters.bytes_read.add(*bytes);
+                    counters.bytes_read.add(read.into.bytes(*bytes));
                 }
                 Some(Err(Error::NotFound)) => counters.misses.add(1),
                 _ => counters.failed_reads.add(1),

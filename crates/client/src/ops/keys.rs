@@ -10,12 +10,8 @@ use crate::ops::Lookup;
 use crate::{Error, Result};
 
 impl Core {
-    fn start(&self) -> Result<Deadline> {
-        if self.is_closed() { Err(Error::Closed) } else { Ok(Deadline::start(&self.clock, &self.config.limits, 0)) }
-    }
-
     /// Asks something of all keys that are not empty in one request, and gives every key its answer.
-    fn ask<T>(
+    pub(super) fn ask<T>(
         &self,
         rpc: &'static str,
         keys: &[&[u8]],
@@ -25,22 +21,27 @@ impl Core {
         let answers = if asked.is_empty() {
             Ok(PerKey::new())
         } else {
-            self.start().and_then(|deadline| request(&asked, &deadline))
+            self.start_for(asked.len()).and_then(|deadline| request(&asked, &deadline))
         };
+        let mut answers = self.spread(rpc, asked.len(), answers).into_iter();
+        let empty = || Err(Error::invalid("the key is empty"));
+        let mut answer = |key: &&[u8]| {
+            let answer = if key.is_empty() { None } else { answers.next() };
+            // The link has checked that there is an answer for every key that was sent.
+            answer.unwrap_or_else(empty)
+        };
+        keys.iter().map(&mut answer).collect()
+    }
+
+    /// One answer for each of `count` keys; no answer at all is the answer of each.
+    pub(super) fn spread<T>(&self, rpc: &'static str, count: usize, answers: Result<PerKey<T>>) -> Vec<Result<T>> {
         match answers {
             Ok(answers) => {
-                let mut answers = answers.into_iter();
-                let mut answer = |key: &&[u8]| {
-                    // The link has checked that there is an answer for every key that was sent.
-                    let answer = if key.is_empty() { None } else { answers.next() };
-                    let answer = answer.ok_or_else(|| Error::invalid("the key is empty"))?;
-                    answer.map_err(|code| Error::from_master(rpc, code))
-                };
-                keys.iter().map(&mut answer).collect()
+                answers.into_iter().map(|answer| answer.map_err(|code| Error::from_master(rpc, code))).collect()
             }
             Err(error) => {
                 self.count_unanswered(&error);
-                keys.iter().map(|_| Err(error.clone())).collect()
+                (0..count).map(|_| Err(error.clone())).collect()
             }
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! Reserve, move, publish: one request to the master for each of the first and the last, for all keys, and one transfer
 //! batch between them. What fails is revoked. A key that another writer holds is asked for again for a while; a key
-//! whose place turned out to be on a dead node is given a second place.
+//! whose place turned out to be on a dead node is given a second place. An upsert goes the same way by requests of its
+//! own: what is there stays readable until the end puts the new object in its place.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -10,10 +11,12 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use yb_transfer::{Opcode, TransferError};
 use yb_types::{ErrorCode, MonotonicTime, ReplicaDescriptor, ReplicaType, ReplicateConfig};
+use yb_wire::messages::ObjectMetaRef;
 
+use crate::checksum;
 use crate::core::Core;
-use crate::deadline::Deadline;
-use crate::link::PerKey;
+use crate::deadline::{Deadline, KEY_BYTES};
+use crate::link::{Ending, Manner, PerKey, Reservation};
 use crate::memory::{PutItem, pieces};
 use crate::mover::{self, Mover};
 use crate::{Error, Result};
@@ -25,7 +28,10 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 /// A held key is waited for at most this part of the call's time.
 const BUSY_SHARE: u32 = 4;
 /// Time that publishing and revoking have at least, even when the transfer used up the call's.
-const CLEANUP_TIME: Duration = Duration::from_millis(250);
+pub(super) const CLEANUP_TIME: Duration = Duration::from_millis(250);
+
+/// Bytes that a session id may have, as the peer's masters take it.
+const LONGEST_SESSION_ID: usize = 256;
 
 /// What a put did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,12 +52,22 @@ pub enum Duplicates {
     LastWins,
 }
 
+/// How the objects of one call are written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Writing<'c> {
+    pub(crate) config: &'c ReplicateConfig,
+    pub(crate) duplicates: Duplicates,
+    pub(crate) manner: Manner,
+}
+
 /// One key on its way.
 struct Write<'i, 'a> {
     item: &'i PutItem<'a>,
     /// Place in the caller's list, for settings that are given per key.
     index: usize,
     size: u64,
+    /// Of its bytes, when the client is set up to give one.
+    checksum: Option<u64>,
     /// Places it was given in this call.
     places: u32,
     outcome: Option<Result<PutOutcome>>,
@@ -71,20 +87,15 @@ struct Started {
 
 impl Core {
     /// Writes objects.
-    pub(crate) fn put_many(
-        &self,
-        items: &[PutItem<'_>],
-        config: &ReplicateConfig,
-        duplicates: Duplicates,
-    ) -> Vec<Result<PutOutcome>> {
+    pub(crate) fn write_many(&self, items: &[PutItem<'_>], writing: Writing<'_>) -> Vec<Result<PutOutcome>> {
         if self.is_closed() {
             return items.iter().map(|_| Err(Error::Closed)).collect();
         }
-        if let Err(error) = check_config(config, items.len()) {
+        if let Err(error) = check_config(writing.config, items.len()) {
             return items.iter().map(|_| Err(error.clone())).collect();
         }
-        let leaders = leaders(items, duplicates);
-        let mut writes = Writes::new(self, items, config, leaders.as_deref());
+        let leaders = leaders(items, writing.duplicates);
+        let mut writes = Writes::new(self, items, writing, leaders.as_deref());
         let _under_way = UnderWay::enter(&self.puts);
         writes.run();
         writes.answers(items.len(), leaders.as_deref())
@@ -92,10 +103,10 @@ impl Core {
 }
 
 /// Counts a put as long as it lives, so that no extent is called quiet under it.
-struct UnderWay<'a>(&'a AtomicUsize);
+pub(super) struct UnderWay<'a>(&'a AtomicUsize);
 
 impl<'a> UnderWay<'a> {
-    fn enter(puts: &'a AtomicUsize) -> Self {
+    pub(super) fn enter(puts: &'a AtomicUsize) -> Self {
         puts.fetch_add(1, Ordering::SeqCst);
         UnderWay(puts)
     }
@@ -108,15 +119,26 @@ impl Drop for UnderWay<'_> {
 }
 
 /// What no master could do.
-fn check_config(config: &ReplicateConfig, keys: usize) -> Result<()> {
+pub(super) fn check_config(config: &ReplicateConfig, keys: usize) -> Result<()> {
     if config.replica_num == 0 && config.nof_replica_num == 0 && config.dfs_replica_num == 0 {
         return Err(Error::invalid("the configuration asks for no replica at all"));
     }
-    match &config.group_ids {
-        Some(groups) if groups.len() != keys => {
-            Err(Error::invalid(format!("{} group ids for {keys} keys", groups.len())))
+    if config.prefer_alloc_in_same_node && (config.replica_num != 1 || config.nof_replica_num != 0) {
+        return Err(Error::invalid("prefer_alloc_in_same_node works with one memory replica only"));
+    }
+    let per_key = [
+        ("group_ids", config.group_ids.as_ref().map(Vec::len)),
+        ("session_ids", config.session_ids.as_ref().map(Vec::len)),
+        ("residency_affinity_ids", config.residency_affinity_ids.as_ref().map(Vec::len)),
+    ];
+    if config.session_ids.iter().flatten().any(|id| id.len() > LONGEST_SESSION_ID) {
+        return Err(Error::invalid(format!("a session id of more than {LONGEST_SESSION_ID} bytes")));
+    }
+    match per_key.iter().find(|(_, len)| len.is_some_and(|len| len != keys)) {
+        Some((name, len)) => {
+            Err(Error::invalid(format!("{} entries in {name} for {keys} keys", len.unwrap_or_default())))
         }
-        _ => Ok(()),
+        None => Ok(()),
     }
 }
 
@@ -144,13 +166,15 @@ fn leaders(items: &[PutItem<'_>], duplicates: Duplicates) -> Option<Vec<usize>> 
 /// All keys of one call.
 struct Writes<'c, 'i, 'a> {
     core: &'c Core,
-    config: &'c ReplicateConfig,
+    writing: Writing<'c>,
+    /// Keys of the caller.
+    keys: usize,
     deadline: Deadline,
     list: SmallVec<[Write<'i, 'a>; 1]>,
 }
 
 impl<'c, 'i, 'a> Writes<'c, 'i, 'a> {
-    fn new(core: &'c Core, items: &'i [PutItem<'a>], config: &'c ReplicateConfig, leaders: Option<&[usize]>) -> Self {
+    fn new(core: &'c Core, items: &'i [PutItem<'a>], writing: Writing<'c>, leaders: Option<&[usize]>) -> Self {
         let written = |index: &usize| leaders.is_none_or(|leaders| leaders.get(*index) == Some(index));
         let list: SmallVec<[Write<'i, 'a>; 1]> = items
             .iter()
@@ -158,12 +182,13 @@ impl<'c, 'i, 'a> Writes<'c, 'i, 'a> {
             .filter(|(index, _)| written(index))
             .map(|(index, item)| {
                 let outcome = item.key.is_empty().then(|| Err(Error::invalid("the key is empty")));
-                Write { item, index, size: item.len(), places: 0, outcome }
+                let checksum = if core.config.checksum { checksum::of(&item.from) } else { None };
+                Write { item, index, size: item.len(), checksum, places: 0, outcome }
             })
             .collect();
-        let bytes = list.iter().map(|write| write.size).sum();
+        let bytes = list.iter().map(|write| write.size.saturating_add(KEY_BYTES)).fold(0, u64::saturating_add);
         let deadline = Deadline::start(&core.clock, &core.config.limits, bytes);
-        Writes { core, config, deadline, list }
+        Writes { core, writing, keys: items.len(), deadline, list }
     }
 
     /// Until every key has an outcome.
@@ -221,9 +246,10 @@ impl<'c, 'i, 'a> Writes<'c, 'i, 'a> {
         let keys: SmallVec<[&[u8]; 32]> = writes().map(|write| write.item.key).collect();
         let sizes: SmallVec<[u64; 32]> = writes().map(|write| write.size).collect();
         let indices: SmallVec<[usize; 32]> = writes().map(|write| write.index).collect();
-        let config = self.core.effective_config(self.config, &indices);
-        let answers: PerKey<Vec<ReplicaDescriptor>> =
-            self.core.link.put_start(&keys, &sizes, config, &self.deadline)?;
+        let config = self.core.effective_config(self.writing.config, &indices, self.keys);
+        let manner = self.writing.manner;
+        let wanted = Reservation { manner, keys: &keys, sizes: &sizes, config };
+        let answers: PerKey<Vec<ReplicaDescriptor>> = self.core.link.write_start(wanted, &self.deadline)?;
         let mut started = Vec::with_capacity(answers.len());
         let mut busy = SmallVec::new();
         for (index, answer) in open.iter().zip(answers) {
@@ -234,7 +260,9 @@ impl<'c, 'i, 'a> Writes<'c, 'i, 'a> {
                     }
                     started.push(Started { index: *index, replicas, failed: None, unfit: false, restless: false });
                 }
-                Err(ErrorCode::OBJECT_ALREADY_EXISTS) => self.settle(*index, Ok(PutOutcome::AlreadyExists)),
+                Err(ErrorCode::OBJECT_ALREADY_EXISTS) if manner == Manner::Put => {
+                    self.settle(*index, Ok(PutOutcome::AlreadyExists));
+                }
                 Err(ErrorCode::REPLICA_IS_NOT_READY) => busy.push(*index),
                 Err(code) => self.settle(*index, Err(Error::from_master("PutStart", code))),
             }
@@ -278,42 +306,22 @@ impl<'c, 'i, 'a> Writes<'c, 'i, 'a> {
     }
 
     fn publish(&mut self, arrived: &[Started], deadline: &Deadline) {
-        // Replicas of other kinds than memory are for a tier that this client does not write: they are given up.
-        let is_memory = |key: &&Started| key.replicas.iter().all(|replica| replica.memory().is_some());
-        let (memory, mixed): (Vec<&Started>, Vec<&Started>) = arrived.iter().partition(is_memory);
-        self.publish_as(&memory, ReplicaType::ALL, deadline);
-        self.publish_as(&mixed, ReplicaType::MEMORY, deadline);
-        for other in [ReplicaType::DISK, ReplicaType::NOF_SSD, ReplicaType::DFS] {
-            let keys: SmallVec<[&[u8]; 4]> = mixed.iter().filter_map(|key| self.key(key.index)).collect();
-            if !keys.is_empty()
-                && let Err(error) = self.core.link.put_revoke(&keys, other, deadline)
-            {
-                tracing::warn!(%error, "replicas of a tier that is not written could not be given up");
-            }
+        let written: SmallVec<[Written<'i>; 1]> = arrived
+            .iter()
+            .filter_map(|key| {
+                let write = self.list.get(key.index)?;
+                let meta = ObjectMetaRef { key: write.item.key, object_checksum: write.checksum };
+                Some(Written { meta, memory_only: key.replicas.iter().all(|replica| replica.memory().is_some()) })
+            })
+            .collect();
+        let outcomes = self.core.publish(self.writing.manner, &written, deadline);
+        for (key, outcome) in arrived.iter().zip(outcomes) {
+            self.settle(key.index, outcome.map(|()| PutOutcome::Stored));
         }
     }
 
     fn key(&self, index: usize) -> Option<&'i [u8]> {
         self.list.get(index).map(|write| write.item.key)
-    }
-
-    fn publish_as(&mut self, arrived: &[&Started], replicas: ReplicaType, deadline: &Deadline) {
-        let keys: SmallVec<[&[u8]; 32]> = arrived.iter().filter_map(|key| self.key(key.index)).collect();
-        if keys.is_empty() {
-            return;
-        }
-        match self.core.link.put_end(&keys, replicas, deadline) {
-            Ok(answers) => {
-                for (key, answer) in arrived.iter().zip(answers) {
-                    let outcome = answer.map_err(|code| Error::from_master("PutEnd", code));
-                    self.settle(key.index, outcome.map(|()| PutOutcome::Stored));
-                }
-            }
-            Err(error) => {
-                let indices: SmallVec<[usize; 32]> = arrived.iter().map(|key| key.index).collect();
-                self.fail(&indices, &error);
-            }
-        }
     }
 
     fn revoke(&mut self, failed: &[Started], deadline: &Deadline, now: MonotonicTime) {
@@ -323,8 +331,8 @@ impl<'c, 'i, 'a> Writes<'c, 'i, 'a> {
         }
         let quiet = failed.iter().all(|key| !key.restless);
         let revoked = match quiet {
-            true => self.core.link.put_revoke_quiet(&keys, deadline),
-            false => self.core.link.put_revoke(&keys, ReplicaType::ALL, deadline),
+            true => self.core.link.write_revoke_quiet(self.writing.manner, &keys, deadline),
+            false => self.core.link.write_revoke(Ending::all(self.writing.manner), &keys, deadline),
         };
         let revoked = revoked.map(|_| ()).inspect_err(|error| {
             tracing::warn!(%error, "failed puts could not be revoked; the master discards them in time");
@@ -375,10 +383,57 @@ impl<'c, 'i, 'a> Writes<'c, 'i, 'a> {
     }
 }
 
+/// One answer per object.
+type Answers = SmallVec<[Result<()>; 1]>;
+
+/// An object whose bytes have all arrived.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Written<'a> {
+    pub(super) meta: ObjectMetaRef<'a>,
+    /// Whether the master reserved memory for it and nothing else.
+    pub(super) memory_only: bool,
+}
+
 impl Core {
+    /// Publishes objects: one answer each. Replicas of other kinds than memory are for a tier that this client does not
+    /// write: they are given up.
+    pub(super) fn publish(&self, manner: Manner, written: &[Written<'_>], deadline: &Deadline) -> Answers {
+        let metas = |memory_only: bool| -> SmallVec<[ObjectMetaRef<'_>; 32]> {
+            written.iter().filter(|object| object.memory_only == memory_only).map(|object| object.meta).collect()
+        };
+        let (memory, mixed) = (metas(true), metas(false));
+        let mut of_memory = self.end(Ending::all(manner), &memory, deadline).into_iter();
+        let mut of_mixed = self.end(Ending { manner, replicas: ReplicaType::MEMORY }, &mixed, deadline).into_iter();
+        let keys: SmallVec<[&[u8]; 8]> = mixed.iter().map(|meta| meta.key).collect();
+        for replicas in [ReplicaType::DISK, ReplicaType::NOF_SSD, ReplicaType::DFS] {
+            if !keys.is_empty()
+                && let Err(error) = self.link.write_revoke(Ending { manner, replicas }, &keys, deadline)
+            {
+                tracing::warn!(%error, "replicas of a tier that is not written could not be given up");
+            }
+        }
+        let answer = |object: &Written<'_>| if object.memory_only { of_memory.next() } else { of_mixed.next() };
+        written.iter().map(answer).map(|answer| answer.unwrap_or(Err(Error::Closed))).collect()
+    }
+
+    fn end(&self, ending: Ending, metas: &[ObjectMetaRef<'_>], deadline: &Deadline) -> Answers {
+        if metas.is_empty() {
+            return Answers::new();
+        }
+        match self.link.write_end(ending, metas, deadline) {
+            Ok(answers) => {
+                answers.into_iter().map(|answer| answer.map_err(|code| Error::from_master("PutEnd", code))).collect()
+            }
+            Err(error) => {
+                self.count_unanswered(&error);
+                metas.iter().map(|_| Err(error.clone())).collect()
+            }
+        }
+    }
+
     /// The caller's configuration as the master gets it: with this client's host, the deprecated single preferred
-    /// segment merged in, and the per-key lists cut to the keys that are sent.
-    fn effective_config(&self, config: &ReplicateConfig, indices: &[usize]) -> ReplicateConfig {
+    /// segment merged in, and the per-key lists cut to the keys that are sent, those at `indices` of the caller's `of`.
+    pub(super) fn effective_config(&self, config: &ReplicateConfig, indices: &[usize], of: usize) -> ReplicateConfig {
         let mut effective = config.clone();
         if effective.host_id.is_empty() {
             self.config.host_id().clone_into(&mut effective.host_id);
@@ -386,15 +441,7 @@ impl Core {
         if effective.preferred_segments.is_empty() && !effective.preferred_segment.is_empty() {
             effective.preferred_segments.push(effective.preferred_segment.clone());
         }
-        fn cut<T: Clone>(list: &mut Option<Vec<T>>, indices: &[usize]) {
-            if let Some(all) = list.as_mut().filter(|all| all.len() != indices.len()) {
-                *all = indices.iter().filter_map(|index| all.get(*index).cloned()).collect();
-            }
-        }
-        cut(&mut effective.group_ids, indices);
-        cut(&mut effective.session_ids, indices);
-        cut(&mut effective.per_key_preferred_hca_names, indices);
-        cut(&mut effective.residency_affinity_ids, indices);
+        effective.keep(indices, of);
         effective
     }
 }

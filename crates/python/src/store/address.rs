@@ -5,8 +5,42 @@ use yb_client::Duplicates;
 
 use super::{Store, multi_ranges, one, single_ranges, slices, wanted};
 use crate::convert::{Key, Unsigned};
-use crate::live::INVALID;
+use crate::live::{INVALID, Ranges, Writing};
 use crate::replicate_config::ReplicateConfig;
+
+impl Store {
+    fn write_from(&self, py: Python<'_>, key: &Key, parts: Ranges, writing: Writing<'_>) -> i64 {
+        self.with(py, INVALID, |live, last| {
+            if parts.iter().all(|(_, bytes)| *bytes == 0) && !live.allows_empty() {
+                return 0;
+            }
+            if writing.config.prefer_alloc_in_same_node {
+                return last.refuse("prefer_alloc_in_same_node works with the multi-buffer calls only");
+            }
+            // SAFETY: the caller of a zero-copy method promises that the ranges are memory during the call.
+            one(unsafe { live.put_from(last, &[&key.0], &[parts], writing) })
+        })
+    }
+
+    fn write_many_from(
+        &self,
+        py: Python<'_>,
+        keys: &[Key],
+        ranges: Option<Vec<Ranges>>,
+        writing: Writing<'_>,
+    ) -> Vec<i64> {
+        let refused = vec![INVALID; keys.len()];
+        let Some(ranges) = ranges else { return refused };
+        self.with(py, refused, |live, last| {
+            if writing.config.prefer_alloc_in_same_node {
+                let number = last.refuse("prefer_alloc_in_same_node works with the multi-buffer calls only");
+                return vec![number; keys.len()];
+            }
+            // SAFETY: the caller of a zero-copy method promises that the ranges are memory during the call.
+            unsafe { live.put_from(last, &slices(keys), &ranges, writing) }
+        })
+    }
+}
 
 #[pymethods]
 impl Store {
@@ -21,17 +55,41 @@ impl Store {
         size: Unsigned,
         config: Option<ReplicateConfig>,
     ) -> i64 {
-        self.with(py, INVALID, |live, last| {
-            if size.0 == 0 && !live.allows_empty() {
-                return 0;
-            }
-            if wanted(config.as_ref()).prefer_alloc_in_same_node {
-                return last.refuse("prefer_alloc_in_same_node works with the multi-buffer calls only");
-            }
-            let ranges = [vec![(buffer_ptr.0, size.0)]];
-            // SAFETY: the caller of a zero-copy method promises that the range is memory during the call.
-            one(unsafe { live.put_from(last, &[&key.0], &ranges, wanted(config.as_ref()), Duplicates::LastWins) })
-        })
+        let writing = Writing::put(wanted(config.as_ref()), Duplicates::LastWins);
+        self.write_from(py, &key, vec![(buffer_ptr.0, size.0)], writing)
+    }
+
+    /// As `put_from`, in the place of what is there (see `upsert`).
+    #[pyo3(signature = (key, buffer_ptr, size, config=None))]
+    fn upsert_from(
+        &self,
+        py: Python<'_>,
+        key: Key,
+        buffer_ptr: Unsigned,
+        size: Unsigned,
+        config: Option<ReplicateConfig>,
+    ) -> i64 {
+        let writing = Writing::upsert(wanted(config.as_ref()), Duplicates::LastWins);
+        self.write_from(py, &key, vec![(buffer_ptr.0, size.0)], writing)
+    }
+
+    /// Stores one object of `metadata_size` bytes from `metadata_buffer_ptr` and after them `size` bytes from
+    /// `buffer_ptr`. As `put_from`, a negative code on failure.
+    #[pyo3(signature = (key, buffer_ptr, metadata_buffer_ptr, size, metadata_size, config=None))]
+    #[allow(clippy::too_many_arguments, reason = "the arguments are the peer's")]
+    fn put_from_with_metadata(
+        &self,
+        py: Python<'_>,
+        key: Key,
+        buffer_ptr: Unsigned,
+        metadata_buffer_ptr: Unsigned,
+        size: Unsigned,
+        metadata_size: Unsigned,
+        config: Option<ReplicateConfig>,
+    ) -> i64 {
+        let parts = [(metadata_buffer_ptr.0, metadata_size.0), (buffer_ptr.0, size.0)];
+        let writing = Writing::put(wanted(config.as_ref()), Duplicates::LastWins);
+        self.write_from(py, &key, parts.into_iter().filter(|(_, bytes)| *bytes > 0).collect(), writing)
     }
 
     /// Stores many objects without a copy in this process: for each 0 or a code. Size 0: -600. Of a repeated key the
@@ -45,16 +103,22 @@ impl Store {
         sizes: Vec<Unsigned>,
         config: Option<ReplicateConfig>,
     ) -> Vec<i64> {
-        let refused = vec![INVALID; keys.len()];
-        let Some(ranges) = single_ranges(&buffer_ptrs, &sizes) else { return refused };
-        self.with(py, refused, |live, last| {
-            if wanted(config.as_ref()).prefer_alloc_in_same_node {
-                let number = last.refuse("prefer_alloc_in_same_node works with the multi-buffer calls only");
-                return vec![number; keys.len()];
-            }
-            // SAFETY: the caller of a zero-copy method promises that the ranges are memory during the call.
-            unsafe { live.put_from(last, &slices(&keys), &ranges, wanted(config.as_ref()), Duplicates::LastWins) }
-        })
+        let writing = Writing::put(wanted(config.as_ref()), Duplicates::LastWins);
+        self.write_many_from(py, &keys, single_ranges(&buffer_ptrs, &sizes), writing)
+    }
+
+    /// As `batch_put_from`, in the place of what is there (see `upsert`).
+    #[pyo3(signature = (keys, buffer_ptrs, sizes, config=None))]
+    fn batch_upsert_from(
+        &self,
+        py: Python<'_>,
+        keys: Vec<Key>,
+        buffer_ptrs: Vec<Unsigned>,
+        sizes: Vec<Unsigned>,
+        config: Option<ReplicateConfig>,
+    ) -> Vec<i64> {
+        let writing = Writing::upsert(wanted(config.as_ref()), Duplicates::LastWins);
+        self.write_many_from(py, &keys, single_ranges(&buffer_ptrs, &sizes), writing)
     }
 
     /// Stores many objects, each gathered from several ranges: for each 0 or a code. Otherwise as `batch_put_from`.
@@ -70,8 +134,9 @@ impl Store {
         let refused = vec![INVALID; keys.len()];
         let Some(ranges) = multi_ranges(&all_buffer_ptrs, &all_sizes) else { return refused };
         self.with(py, refused, |live, last| {
+            let writing = Writing::put(wanted(config.as_ref()), Duplicates::LastWins);
             // SAFETY: the caller of a zero-copy method promises that the ranges are memory during the call.
-            unsafe { live.put_from(last, &slices(&keys), &ranges, wanted(config.as_ref()), Duplicates::LastWins) }
+            unsafe { live.put_from(last, &slices(&keys), &ranges, writing) }
         })
     }
 

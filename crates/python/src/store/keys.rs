@@ -1,12 +1,11 @@
-//! Keys: what is there, where, and its removal.
+//! Keys: what is there, and its removal.
 
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
-use yb_client::Error;
+use yb_client::{Error, ProbePolicy};
 
-use super::{Store, looked_up, slices};
-use crate::convert::{Key, Text};
-use crate::descriptors::ReplicaDescriptor;
+use super::{Store, looked_up, one, slices};
+use crate::convert::{Key, Text, Unsigned, truth};
 use crate::live::{INVALID, LastError};
 
 /// 1 or 0 for what is there, else a code.
@@ -17,20 +16,93 @@ fn existence(last: &LastError, key: &Key, answer: Result<bool, Error>) -> i64 {
     }
 }
 
+/// What else an existence check does.
+#[pyclass(module = "mooncake.store", from_py_object)]
+#[derive(Clone, Copy, Default)]
+pub(crate) struct ExistOptions {
+    prefetch_to_memory: bool,
+}
+
+#[pymethods]
+impl ExistOptions {
+    #[new]
+    fn new() -> Self {
+        ExistOptions::default()
+    }
+
+    /// Whether an object that is on disk only is to be brought to memory (False).
+    #[getter]
+    fn prefetch_to_memory(&self) -> bool {
+        self.prefetch_to_memory
+    }
+
+    #[setter]
+    fn set_prefetch_to_memory(&mut self, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.prefetch_to_memory = truth(value)?;
+        Ok(())
+    }
+}
+
+impl Store {
+    fn probe(&self, py: Python<'_>, keys: &[Key], policy: ProbePolicy) -> Vec<i64> {
+        self.with(py, vec![INVALID; keys.len()], |live, last| {
+            let answers = live.client().batch_probe(&slices(keys), policy).into_iter();
+            let refused = |answer: &Result<bool, Error>| matches!(answer, Err(Error::Invalid(_)));
+            answers
+                .zip(keys)
+                .map(|(answer, key)| match policy {
+                    // Not for the sake of an empty key.
+                    ProbePolicy::LastHitOnly(_) if refused(&answer) => last.number(answer, i64::from),
+                    _ => existence(last, key, answer),
+                })
+                .collect()
+        })
+    }
+}
+
 #[pymethods]
 impl Store {
-    /// 1: there is an object; 0: there is none; negative: it could not be found out. Takes a read lease.
-    #[pyo3(signature = (key, /))]
-    fn is_exist(&self, py: Python<'_>, key: Key) -> i64 {
+    /// 1: there is an object; 0: there is none; negative: it could not be found out. Takes a read lease. The options
+    /// change nothing but where the object is afterwards, and nothing yet: disks are not built.
+    #[pyo3(signature = (key, options=ExistOptions::default()))]
+    fn is_exist(&self, py: Python<'_>, key: Key, options: ExistOptions) -> i64 {
+        let _ = options;
         self.with(py, INVALID, |live, last| existence(last, &key, live.client().exists(&key.0)))
     }
 
     /// As `is_exist` for many keys.
-    fn batch_is_exist(&self, py: Python<'_>, keys: Vec<Key>) -> Vec<i64> {
+    #[pyo3(signature = (keys, options=ExistOptions::default()))]
+    fn batch_is_exist(&self, py: Python<'_>, keys: Vec<Key>, options: ExistOptions) -> Vec<i64> {
+        let _ = options;
         self.with(py, vec![INVALID; keys.len()], |live, last| {
             let answers = live.client().batch_exists(&slices(&keys)).into_iter();
             answers.zip(&keys).map(|(answer, key)| existence(last, key, answer)).collect()
         })
+    }
+
+    /// As `is_exist`, without a read lease: the object may be gone with the next call. -900 under a master before 0.3.14.
+    fn probe_key(&self, py: Python<'_>, key: Key) -> i64 {
+        let numbers = self.probe(py, &[key], ProbePolicy::None);
+        one(numbers)
+    }
+
+    /// As `probe_key` for many keys. `policy` "none": no leases; "LastHitOnly": the keys are groups of `candidate_size`,
+    /// and the last group that is there as a whole gets read leases. -600 for each key when the keys are no whole number
+    /// of groups. `ValueError` for another policy.
+    #[pyo3(signature = (keys, policy=Text("none".to_owned()), candidate_size=Unsigned(1)))]
+    fn batch_probe_key(
+        &self,
+        py: Python<'_>,
+        keys: Vec<Key>,
+        policy: Text,
+        candidate_size: Unsigned,
+    ) -> PyResult<Vec<i64>> {
+        let policy = match policy.0.as_str() {
+            "none" => ProbePolicy::None,
+            "LastHitOnly" => ProbePolicy::LastHitOnly(candidate_size.0),
+            other => return Err(PyValueError::new_err(format!("Unknown batch_probe_key policy: {other}"))),
+        };
+        Ok(self.probe(py, &keys, policy))
     }
 
     /// Bytes of an object, or a code: -704 missing, -703 still being written.
@@ -68,29 +140,5 @@ impl Store {
     #[pyo3(signature = (force=false))]
     fn remove_all(&self, py: Python<'_>, force: bool) -> i64 {
         self.with(py, INVALID, |live, last| last.number(live.client().remove_all(force), |removed| removed as i64))
-    }
-
-    /// The replicas of an object; empty when it is missing. Takes a read lease.
-    fn get_replica_desc(&self, py: Python<'_>, key: Key) -> Vec<ReplicaDescriptor> {
-        let found = self.with(py, None, |live, last| last.note(live.client().query(&key.0)));
-        found.map_or(Vec::new(), |lookup| lookup.replicas.into_iter().map(ReplicaDescriptor).collect())
-    }
-
-    /// Key to replicas for the keys that are there.
-    fn batch_get_replica_desc<'py>(
-        &self,
-        py: Python<'py>,
-        keys: Vec<Bound<'py, PyAny>>,
-    ) -> PyResult<Bound<'py, PyDict>> {
-        let plain: Vec<Key> = keys.iter().map(|key| key.extract()).collect::<PyResult<_>>()?;
-        let found = self.with(py, Vec::new(), |live, _| live.client().batch_query(&slices(&plain)));
-        let replicas = PyDict::new(py);
-        for (key, lookup) in keys.iter().zip(found) {
-            if let Ok(lookup) = lookup {
-                let list: Vec<ReplicaDescriptor> = lookup.replicas.into_iter().map(ReplicaDescriptor).collect();
-                replicas.set_item(key, list)?;
-            }
-        }
-        Ok(replicas)
     }
 }

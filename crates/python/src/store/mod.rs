@@ -7,8 +7,12 @@
 //! call; the interpreter is released around everything that can wait.
 
 mod address;
+mod capsule;
 mod keys;
 mod life;
+mod ranges;
+mod replicas;
+mod sessions;
 mod value;
 
 use std::sync::{Arc, LazyLock};
@@ -21,6 +25,11 @@ use yb_types::ReplicateConfig as Wanted;
 use crate::convert::{Key, Unsigned};
 use crate::live::{INVALID, LastError, Live, Ranges};
 use crate::replicate_config::ReplicateConfig;
+
+pub(crate) use capsule::capsule_of;
+pub(crate) use keys::ExistOptions;
+pub(crate) use ranges::RangedReadSnapshot;
+pub(crate) use replicas::QueryTaskResponse;
 
 static DEFAULT_CONFIG: LazyLock<Wanted> = LazyLock::new(Wanted::default);
 

@@ -8,9 +8,61 @@ use yb_client::{Duplicates, GetItem, LocalBuffer, Parts, PutItem};
 use super::{Store, one, slices, wanted};
 use crate::convert::Key;
 use crate::handle::BufferHandle;
-use crate::live::INVALID;
+use crate::live::{INVALID, Writing};
 use crate::memory::{Value, unwritten_bytes};
 use crate::replicate_config::ReplicateConfig;
+
+impl Store {
+    fn write_one(&self, py: Python<'_>, key: &Key, value: &Value, writing: Writing<'_>) -> PyResult<i64> {
+        let bytes = value.bytes();
+        Ok(self.with(py, INVALID, |live, last| {
+            if bytes.is_empty() && !live.allows_empty() {
+                return last.refuse("a value of no bytes (YB_ALLOW_EMPTY=1 allows it)");
+            }
+            one(live.put(last, &[PutItem::new(&key.0, bytes)], writing))
+        }))
+    }
+
+    fn write_parts(
+        &self,
+        py: Python<'_>,
+        key: &Key,
+        parts: &Bound<'_, PyTuple>,
+        writing: Writing<'_>,
+    ) -> PyResult<i64> {
+        let parts: Vec<Value> = parts.iter().map(|part| Value::part(&part)).collect::<PyResult<_>>()?;
+        let bytes: Vec<&[u8]> = parts.iter().map(Value::bytes).filter(|part| !part.is_empty()).collect();
+        Ok(self.with(py, INVALID, |live, last| {
+            if bytes.is_empty() && !live.allows_empty() {
+                return 0;
+            }
+            let from: Parts<'_> = bytes.iter().map(|part| LocalBuffer::source(part)).collect();
+            one(live.put(last, &[PutItem { key: &key.0, from }], writing))
+        }))
+    }
+
+    fn write_many(
+        &self,
+        py: Python<'_>,
+        keys: &[Key],
+        values: &[Bound<'_, PyAny>],
+        writing: Writing<'_>,
+    ) -> PyResult<i64> {
+        let values: Vec<Value> = values.iter().map(Value::of).collect::<PyResult<_>>()?;
+        let bytes: Vec<&[u8]> = values.iter().map(Value::bytes).collect();
+        Ok(self.with(py, INVALID, |live, last| {
+            if keys.len() != bytes.len() {
+                return last.refuse(format!("{} keys, {} values", keys.len(), bytes.len()));
+            }
+            if !live.allows_empty() && bytes.iter().any(|value| value.is_empty()) {
+                return last.refuse("a value of no bytes (YB_ALLOW_EMPTY=1 allows it)");
+            }
+            let items: Vec<PutItem<'_>> = keys.iter().zip(&bytes).map(|(k, v)| PutItem::new(&k.0, v)).collect();
+            let numbers = live.put(last, &items, writing);
+            numbers.into_iter().find(|number| *number != 0).unwrap_or(0)
+        }))
+    }
+}
 
 #[pymethods]
 impl Store {
@@ -25,15 +77,8 @@ impl Store {
         value: &Bound<'_, PyAny>,
         config: Option<ReplicateConfig>,
     ) -> PyResult<i64> {
-        let value = Value::of(value)?;
-        let bytes = value.bytes();
-        Ok(self.with(py, INVALID, |live, last| {
-            if bytes.is_empty() && !live.allows_empty() {
-                return last.refuse("a value of no bytes (YB_ALLOW_EMPTY=1 allows it)");
-            }
-            let item = PutItem::new(&key.0, bytes);
-            one(live.put(last, &[item], wanted(config.as_ref()), Duplicates::FirstWins))
-        }))
+        let writing = Writing::put(wanted(config.as_ref()), Duplicates::FirstWins);
+        self.write_one(py, &key, &Value::of(value)?, writing)
     }
 
     /// Stores the parts, one after the other, as one object. A part is bytes-like with one dimension and items of one
@@ -46,15 +91,8 @@ impl Store {
         parts: &Bound<'_, PyTuple>,
         config: Option<ReplicateConfig>,
     ) -> PyResult<i64> {
-        let parts: Vec<Value> = parts.iter().map(|part| Value::part(&part)).collect::<PyResult<_>>()?;
-        let bytes: Vec<&[u8]> = parts.iter().map(Value::bytes).filter(|part| !part.is_empty()).collect();
-        Ok(self.with(py, INVALID, |live, last| {
-            if bytes.is_empty() && !live.allows_empty() {
-                return 0;
-            }
-            let from: Parts<'_> = bytes.iter().map(|part| LocalBuffer::source(part)).collect();
-            one(live.put(last, &[PutItem { key: &key.0, from }], wanted(config.as_ref()), Duplicates::FirstWins))
-        }))
+        let writing = Writing::put(wanted(config.as_ref()), Duplicates::FirstWins);
+        self.write_parts(py, &key, parts, writing)
     }
 
     /// Stores many values. 0, or the first code that is not; the other keys are stored. Of a repeated key the first
@@ -67,19 +105,49 @@ impl Store {
         values: Vec<Bound<'_, PyAny>>,
         config: Option<ReplicateConfig>,
     ) -> PyResult<i64> {
-        let values: Vec<Value> = values.iter().map(Value::of).collect::<PyResult<_>>()?;
-        let bytes: Vec<&[u8]> = values.iter().map(Value::bytes).collect();
-        Ok(self.with(py, INVALID, |live, last| {
-            if keys.len() != bytes.len() {
-                return last.refuse(format!("{} keys, {} values", keys.len(), bytes.len()));
-            }
-            if !live.allows_empty() && bytes.iter().any(|value| value.is_empty()) {
-                return last.refuse("a value of no bytes (YB_ALLOW_EMPTY=1 allows it)");
-            }
-            let items: Vec<PutItem<'_>> = keys.iter().zip(&bytes).map(|(k, v)| PutItem::new(&k.0, v)).collect();
-            let numbers = live.put(last, &items, wanted(config.as_ref()), Duplicates::FirstWins);
-            numbers.into_iter().find(|number| *number != 0).unwrap_or(0)
-        }))
+        let writing = Writing::put(wanted(config.as_ref()), Duplicates::FirstWins);
+        self.write_many(py, &keys, &values, writing)
+    }
+
+    /// Stores `value` in the place of what is there; a new key is stored as by `put`. Readers see the old object until
+    /// the new one is complete; it stays when this fails. 0, or a code as `put`; -708 or -714 while the object is copied
+    /// or moved.
+    #[pyo3(signature = (key, value, config=None))]
+    fn upsert(
+        &self,
+        py: Python<'_>,
+        key: Key,
+        value: &Bound<'_, PyAny>,
+        config: Option<ReplicateConfig>,
+    ) -> PyResult<i64> {
+        let writing = Writing::upsert(wanted(config.as_ref()), Duplicates::FirstWins);
+        self.write_one(py, &key, &Value::of(value)?, writing)
+    }
+
+    /// As `put_parts`, in the place of what is there.
+    #[pyo3(signature = (key, *parts, config=None))]
+    fn upsert_parts(
+        &self,
+        py: Python<'_>,
+        key: Key,
+        parts: &Bound<'_, PyTuple>,
+        config: Option<ReplicateConfig>,
+    ) -> PyResult<i64> {
+        let writing = Writing::upsert(wanted(config.as_ref()), Duplicates::FirstWins);
+        self.write_parts(py, &key, parts, writing)
+    }
+
+    /// As `put_batch`, in the place of what is there.
+    #[pyo3(signature = (keys, values, config=None))]
+    fn upsert_batch(
+        &self,
+        py: Python<'_>,
+        keys: Vec<Key>,
+        values: Vec<Bound<'_, PyAny>>,
+        config: Option<ReplicateConfig>,
+    ) -> PyResult<i64> {
+        let writing = Writing::upsert(wanted(config.as_ref()), Duplicates::FirstWins);
+        self.write_many(py, &keys, &values, writing)
     }
 
     /// The object's bytes; `b""` when it is missing or cannot be read (`last_error` tells which).

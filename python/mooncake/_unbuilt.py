@@ -8,65 +8,23 @@ from typing import Any, NoReturn
 METHODS = """
 alloc_from_mem_pool
 allocate_and_mount_segment
-batch_get_tensor
-batch_get_tensor_into
-batch_get_tensor_into_cuda
-batch_get_tensor_with_parallelism
-batch_get_tensor_with_parallelism_into
-batch_get_tensor_with_tp
-batch_get_tensor_with_tp_into
-batch_pub_tensor
-batch_pub_tensor_with_tp
-batch_put_tensor
-batch_put_tensor_from
-batch_put_tensor_with_parallelism
-batch_put_tensor_with_parallelism_from
-batch_put_tensor_with_tp
-batch_put_tensor_with_tp_from
-batch_upsert_pub_tensor
-batch_upsert_tensor
-batch_upsert_tensor_from
-batch_upsert_tensor_with_parallelism
-batch_upsert_tensor_with_parallelism_from
 begin_weight_snapshot
-get_tensor
-get_tensor_into
-get_tensor_into_cuda
-get_tensor_with_parallelism
-get_tensor_with_parallelism_into
-get_tensor_with_tp
-get_tensor_with_tp_into
-load_tensor_from_safetensor
 mount_segment
-pub_tensor
-pub_tensor_with_tp
-put_tensor
-put_tensor_from
-put_tensor_with_parallelism
-put_tensor_with_parallelism_from
-put_tensor_with_tp
-put_tensor_with_tp_from
-save_tensor_to_safetensor
 setup_dummy
 unmount_and_free_segment
 unmount_local_disk_segment
 unmount_segment
-upsert_pub_tensor
-upsert_tensor
-upsert_tensor_from
-upsert_tensor_with_parallelism
-upsert_tensor_with_parallelism_from
 """.split()
 
 #: Classes of the module.
 CLASSES = """
-BufferPool BufferLease BufferLeaseView MooncakeHostMemAllocator ParallelAxis TensorParallelism ReadTarget
-MooncakeDistributedNoFRegister EngramStore EngramStoreConfig
+BufferPool BufferLease BufferLeaseView MooncakeHostMemAllocator
+MooncakeDistributedNoFRegister
 """.split()
 
 #: Functions of the module.
 FUNCTIONS = """
-bind_to_numa_node get_alloc_func_addr get_free_func_addr _serialize_tensor _deserialize_tensor _tensor_metadata_size
+bind_to_numa_node get_alloc_func_addr get_free_func_addr
 """.split()
 
 

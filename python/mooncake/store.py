@@ -30,6 +30,14 @@ from mooncake._native import (
     TaskType,
     _get_pyclient_from_wrapper,
 )
+from mooncake._engram import EngramStore, EngramStoreConfig
+from mooncake._tensor_calls import TensorCalls
+from mooncake._tensor_files import TensorFileCalls
+from mooncake._tensor_layout import HEADER_BYTES
+from mooncake._tensor_memory import deserialize as _deserialize_tensor
+from mooncake._tensor_memory import serialize as _serialize_tensor
+from mooncake._tensor_parallel_calls import ParallelTensorCalls
+from mooncake._tensor_parallelism import ParallelAxis, ReadTarget, TensorParallelism
 
 #: The peer has two clients behind this name and lets the environment choose; here both names mean this one.
 if os.environ.get("MOONCAKE_STORE_BACKEND", "cpp") not in ("cpp", "rs"):
@@ -40,7 +48,7 @@ _MISSING: Any = object()
 _live: weakref.WeakSet[MooncakeDistributedStore] = weakref.WeakSet()
 
 
-class MooncakeDistributedStore(_native.Store):
+class MooncakeDistributedStore(TensorCalls, ParallelTensorCalls, TensorFileCalls, _native.Store):
     """A client of a pool: nothing before `setup`, and again nothing after `close`.
 
     Every data call may be made from many threads at once; none holds the interpreter while it waits. A call on a store
@@ -133,6 +141,16 @@ RegisteredBufferLeaseView = globals()["BufferLeaseView"]
 for _enum in (ObjectDataType, ReplicaStatus, TaskType, TaskStatus):
     globals().update(_enum.__members__)
 del _name, _enum
+
+
+def _tensor_metadata_size() -> int:
+    """Bytes of the header in front of a stored tensor's elements."""
+    return HEADER_BYTES
+
+
+for _name in (ParallelAxis, TensorParallelism, ReadTarget, EngramStore, EngramStoreConfig):
+    _name.__module__ = "mooncake.store"
+del _name
 
 
 @atexit.register

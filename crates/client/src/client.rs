@@ -202,6 +202,14 @@ impl Client {
         self.0.get_known(item, lookup)
     }
 
+    /// As [`Client::get_known`] for many: one transfer batch.
+    ///
+    /// # Errors
+    /// Per item, as [`Client::get_into`].
+    pub fn batch_get_known<'a>(&self, items: impl IntoIterator<Item = (GetItem<'a>, Lookup)>) -> Vec<Result<u64>> {
+        self.0.get_many_known(items)
+    }
+
     /// Reads many objects into new memory: one request to the master, one transfer batch.
     ///
     /// # Errors
@@ -243,6 +251,18 @@ impl Client {
     /// fragment.
     pub fn batch_get_ranges(&self, items: Vec<RangesItem<'_>>) -> Vec<Vec<Result<u64>>> {
         self.0.get_ranges(items.into_iter().map(|item| (item, Known::Nothing)))
+    }
+
+    /// As [`Client::batch_get_ranges`] for objects that [`Client::query`] found, without asking the master again while the
+    /// leases last.
+    ///
+    /// # Errors
+    /// Per fragment, as [`Client::batch_get_ranges`].
+    pub fn batch_get_ranges_known<'a>(
+        &self,
+        items: impl IntoIterator<Item = (RangesItem<'a>, Lookup)>,
+    ) -> Vec<Vec<Result<u64>>> {
+        self.0.get_ranges(items.into_iter().map(|(item, lookup)| (item, Known::Before(lookup))))
     }
 
     /// Looks objects up for [`Client::batch_get_ranges_of`]: one request now instead of one with each read. That a key is

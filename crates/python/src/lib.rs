@@ -43,6 +43,12 @@ mod _native {
     #[pymodule_export]
     use super::store::{ExistOptions, QueryTaskResponse, RangedReadSnapshot, Store, capsule_of};
 
+    /// Asks the system to bring new memory in large pages, if it is large enough to be worth it.
+    #[pyfunction]
+    fn _expect_large_pages(address: u64, len: u64) {
+        super::store::framed::expect_large_pages(address, len);
+    }
+
     /// An interface whose client is ready to send.
     #[pyfunction]
     fn _rpc_client() -> RpcInterface {

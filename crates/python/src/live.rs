@@ -257,6 +257,12 @@ impl Live {
         memory.iter().map(check).collect()
     }
 
+    /// Whether a zero-copy call may use this memory: not null, not over the end of registered memory it starts in.
+    pub(crate) fn check(&self, last: &LastError, address: u64, len: u64) -> bool {
+        let checked = self.regions.read().check(address, len);
+        checked.map_err(|bad| last.refuse(bad.text())).is_ok()
+    }
+
     /// Registers memory for transfers. 0, or a code.
     ///
     /// # Safety

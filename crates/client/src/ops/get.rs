@@ -178,10 +178,20 @@ impl Core {
 
     /// Reads an object that was looked up before; looks again if the lease ends meanwhile.
     pub(crate) fn get_known(&self, item: GetItem<'_>, lookup: Lookup) -> Result<u64> {
-        let mut read = Read::new(item.key, Into::Caller(item.into));
-        self.start_known(&mut read, lookup);
-        let finished = self.read_all([read]).pop();
-        finished.and_then(|read| read.outcome).unwrap_or(Err(Error::Closed))
+        self.get_many_known([(item, lookup)]).pop().unwrap_or(Err(Error::Closed))
+    }
+
+    /// As [`Core::get_known`] for many.
+    pub(crate) fn get_many_known<'a>(
+        &self,
+        items: impl IntoIterator<Item = (GetItem<'a>, Lookup)>,
+    ) -> Vec<Result<u64>> {
+        let reads = self.read_all(items.into_iter().map(|(item, lookup)| {
+            let mut read = Read::new(item.key, Into::Caller(item.into));
+            self.start_known(&mut read, lookup);
+            read
+        }));
+        reads.into_iter().map(|read| read.outcome.unwrap_or(Err(Error::Closed))).collect()
     }
 
     /// Lets a read begin with what is known, while the lease lasts.

@@ -8,6 +8,7 @@
 
 mod address;
 mod capsule;
+pub(crate) mod framed;
 mod keys;
 mod life;
 mod ranges;

@@ -82,7 +82,8 @@ impl Core {
 
     /// Room for a value of `len` bytes in a window of its own.
     pub(crate) fn own_place(&self, len: u64) -> Result<Place> {
-        let stage = Stage::of(segment(len.max(1))?);
+        // Whole pages: a tail shorter than a cache line would not be given out.
+        let stage = Stage::of(segment(len.max(1).checked_next_multiple_of(4096).unwrap_or(u64::MAX))?);
         self.hand_over_stage(&stage)?;
         stage.place(len).ok_or(Error::NoSpace)
     }

@@ -144,6 +144,8 @@ impl Core {
     fn request(&self, request: Request<'_>, manner: Manner) -> Result<Vec<ErrorOr<()>>> {
         let Request { keys, pieces, bytes, config } = request;
         let expected = (keys.len(), bytes);
+        // A second put of the same bytes finds the first and leaves it; a second upsert could undo somebody else's.
+        let repeat = Repeat::Harmless;
         let keys = List::from(keys);
         let config = config.clone();
         if pieces.iter().all(|pieces| pieces.len() == 1) {
@@ -153,7 +155,7 @@ impl Core {
                 Manner::Put => {
                     let args =
                         LocalBatchPutFromArgs { keys, dummy_buffers, sizes, config, device_id: 0, client_id: self.id };
-                    self.link.ask_each::<call::BatchPutFromDummyHelper, ()>(&args, expected, Repeat::Never)
+                    self.link.ask_each::<call::BatchPutFromDummyHelper, ()>(&args, expected, repeat)
                 }
                 Manner::Upsert => {
                     let args = LocalBatchUpsertFromArgs { keys, dummy_buffers, sizes, config, client_id: self.id };
@@ -175,7 +177,7 @@ impl Core {
         };
         match manner {
             Manner::Put => {
-                self.link.ask_each::<call::BatchPutFromMultiBuffersDummyHelper, ()>(&args, expected, Repeat::Never)
+                self.link.ask_each::<call::BatchPutFromMultiBuffersDummyHelper, ()>(&args, expected, repeat)
             }
             Manner::Upsert => {
                 self.link.ask_each::<call::BatchUpsertFromMultiBuffersDummyHelper, ()>(&args, expected, Repeat::Never)

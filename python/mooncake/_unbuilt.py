@@ -6,11 +6,9 @@ from typing import Any, NoReturn
 
 #: Methods of `MooncakeDistributedStore`.
 METHODS = """
-alloc_from_mem_pool
 allocate_and_mount_segment
 begin_weight_snapshot
 mount_segment
-setup_dummy
 unmount_and_free_segment
 unmount_local_disk_segment
 unmount_segment

@@ -108,6 +108,22 @@ class MooncakeDistributedStore(TensorCalls, ParallelTensorCalls, TensorFileCalls
         }
         return self._setup_refusing(lambda: arguments)
 
+    def setup_dummy(self, mem_pool_size: int, local_buffer_size: int, server_address: str) -> int:
+        """Attaches to the daemon of this host (`mooncake_client`) at `server_address`, `host:port` (port 50052 if there is
+        none): 0, or -1 (see `last_error`).
+
+        The daemon then puts and gets for this store. Values go over shared memory: memory of `alloc_from_mem_pool` and
+        of `MooncakeHostMemAllocator` as it is, any other memory over a window of `local_buffer_size` bytes (at least 1
+        MiB). `mem_pool_size` is ignored, as in the peer. What belongs to an owner of memory (sessions, segments, tasks)
+        answers as a closed store does.
+        """
+        if not isinstance(mem_pool_size, int):
+            raise TypeError("setup_dummy(mem_pool_size=...) takes an int")
+        answer = self._setup_dummy(local_buffer_size, server_address)
+        if answer == 0:
+            _live.add(self)
+        return answer
+
     def _setup_refusing(self, arguments: Any) -> int:
         try:
             checked = _setup.finish(arguments())

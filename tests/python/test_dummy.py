@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from exchange import fresh
-from pool import MIB, OURS, Pool, installation
-from processes import Driver, free_port, wait_until
+from pool import MIB, OURS, Pool
+from processes import free_port
 
 
 @pytest.fixture(scope="module")
@@ -43,24 +43,3 @@ def test_answers_of_a_dummy(host):
     assert attached.ask("get_into", keys[0], values[0]) == "equal"
     assert attached.ask("call", "close") == 0
     assert attached.ask("call", "is_exist", keys[0]) == -600
-
-
-def test_a_process_of_python_is_a_daemon(host):
-    """`ipc_socket_path` in the dict form opens both doors for dummy clients."""
-    port = free_port()
-    owner = Driver("owner", installation(OURS))
-    host.processes.append(owner)
-    answer = owner.ask("setup_dict", {
-        "local_hostname": "127.0.0.1", "metadata_server": "P2PHANDSHAKE", "global_segment_size": "32MB",
-        "master_server_addr": f"127.0.0.1:{host.port}", "ipc_socket_path": f"@mooncake_client_{port}.sock",
-    })
-    assert answer == 0, owner.log_tail()
-    attached = Driver("attached", installation(OURS))
-    host.processes.append(attached)
-    assert attached.ask("call", "setup_dummy", 0, 16 * MIB, f"127.0.0.1:{port}") == 0
-    keys, values = fresh((100, 200_000), "python-daemon")
-    assert attached.ask("put_batch", keys, values) == 0
-    assert owner.ask("get_batch", keys, values) == ["equal", "equal"]
-    assert owner.ask("call", "close") == 0
-    wait_until("the end of the daemon is seen", lambda: attached.ask("call", "health_check") == 2)
-    assert attached.ask("call", "is_exist", keys[0]) == -900

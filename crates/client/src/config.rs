@@ -37,6 +37,8 @@ const PEER_PROTOCOLS: [&str; 16] = [
 pub struct ClientConfig {
     /// `host` or `host:port`: the name of this client's segments, and the address it advertises.
     pub local_hostname: String,
+    /// Never connects, and answers every call as closed: stands in where somebody else does a store's work.
+    pub offline: bool,
     /// `P2PHANDSHAKE`.
     pub metadata_server: String,
     /// Bytes lent to the pool; 0 lends nothing, otherwise at least [`MIN_SEGMENT_BYTES`].
@@ -86,6 +88,7 @@ impl Default for ClientConfig {
     fn default() -> Self {
         ClientConfig {
             local_hostname: "localhost".to_owned(),
+            offline: false,
             metadata_server: P2P_HANDSHAKE.to_owned(),
             global_segment_size: 0,
             local_buffer_size: 16 << 20,

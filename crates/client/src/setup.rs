@@ -32,7 +32,9 @@ impl Core {
         let mut rng = Rng::from_entropy();
         let client_id = ClientId(rng.uuid());
         let link = MasterLink::new(link_settings(&config, client_id, config.master_connections), clock.clone())?;
-        greet(&link, &start(&clock, &config))?;
+        if !config.offline {
+            greet(&link, &start(&clock, &config))?;
+        }
         let engine = start_engine(&config, &clock, client_id)?;
         let hostname = hostname(&config, &engine, &mut rng);
         let counters = Arc::new(Counters::default());
@@ -51,7 +53,9 @@ impl Core {
             config,
             clock,
         };
-        if core.config.global_segment_size > 0 {
+        if core.config.offline {
+            core.close();
+        } else if core.config.global_segment_size > 0 {
             core.join(SegmentId(rng.uuid()))?;
         }
         Ok(Arc::new(core))

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use yb_client::{Duplicates, Error, GetItem, Health, PutItem, Result};
+use yb_client::{Duplicates, Error, GetItem, Health, PutItem, RangesItem, Result};
 use yb_mem::{MemorySegment, SegmentOptions, SharedMemory};
 use yb_types::{ClientId, ReplicateConfig};
 
@@ -61,6 +61,14 @@ impl Dummy {
     /// Per item.
     pub fn batch_get_items<'a>(&self, items: impl IntoIterator<Item = GetItem<'a>>) -> Vec<Result<u64>> {
         self.0.read(items)
+    }
+
+    /// Reads ranges of objects into any memory; for each range its bytes.
+    ///
+    /// # Errors
+    /// Per range.
+    pub fn batch_get_ranges(&self, items: &[RangesItem<'_>]) -> Vec<Vec<Result<u64>>> {
+        self.0.read_ranges(items)
     }
 
     /// Reads an object whose size is not known into shared memory, from where it is copied with [`Found::read`].
@@ -152,6 +160,16 @@ impl Dummy {
         self.0.open()?;
         let made = SharedMemory::of_process().allocate(len, SegmentOptions::default());
         made.map_err(|error| Error::Invalid(format!("{len} bytes of shared memory: {error}").into()))
+    }
+
+    /// Bytes of shared memory from `address` on to its end.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when it is in none.
+    pub fn shared_rest(&self, address: u64) -> Result<u64> {
+        let segment = SharedMemory::of_process().around(address, 1);
+        let segment = segment.ok_or(Error::Invalid("the address lies in no memory shared with the daemon".into()))?;
+        Ok(segment.address() + segment.len() - address)
     }
 
     /// Takes shared memory back; false when none starts there.

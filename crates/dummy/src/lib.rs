@@ -14,6 +14,7 @@ mod keys;
 mod link;
 mod pulse;
 mod put;
+mod ranges;
 mod side;
 mod stage;
 mod windows;

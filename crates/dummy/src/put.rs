@@ -176,9 +176,7 @@ impl Core {
             client_id: self.id,
         };
         match manner {
-            Manner::Put => {
-                self.link.ask_each::<call::BatchPutFromMultiBuffersDummyHelper, ()>(&args, expected, repeat)
-            }
+            Manner::Put => self.link.ask_each::<call::BatchPutFromMultiBuffersDummyHelper, ()>(&args, expected, repeat),
             Manner::Upsert => {
                 self.link.ask_each::<call::BatchUpsertFromMultiBuffersDummyHelper, ()>(&args, expected, Repeat::Never)
             }

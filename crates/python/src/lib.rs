@@ -7,6 +7,7 @@
 //! Invariants: no call crashes the process, whether the store is set up or not; the interpreter is never held while a
 //! call waits; null addresses and ranges over the end of registered memory are refused.
 
+mod backend;
 mod convert;
 mod descriptors;
 mod engine;

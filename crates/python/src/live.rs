@@ -7,8 +7,10 @@ use std::borrow::Cow;
 use parking_lot::{Mutex, RwLock};
 use smallvec::smallvec;
 use yb_client::{Client, Duplicates, Error, ForeignMemory, Fragment, GetItem, LocalBuffer, Parts, PutItem, RangesItem};
+use yb_dummy::Dummy;
 use yb_types::{ErrorCode, ReplicateConfig};
 
+use crate::backend::Backend;
 use crate::regions::Regions;
 
 /// What every argument that cannot work answers.
@@ -90,6 +92,8 @@ impl<'c> Writing<'c> {
 /// A client and what the Python face keeps beside it.
 pub(crate) struct Live {
     client: Client,
+    /// Does the work in the client's place, which is closed then.
+    dummy: Option<Dummy>,
     regions: RwLock<Regions>,
     allow_empty: bool,
 }
@@ -97,10 +101,26 @@ pub(crate) struct Live {
 impl Live {
     /// Wraps a client. `allow_empty`: a value of no bytes may be stored.
     pub(crate) fn new(client: Client, allow_empty: bool) -> Self {
-        Live { client, regions: RwLock::default(), allow_empty }
+        Live { client, dummy: None, regions: RwLock::default(), allow_empty }
     }
 
-    /// The client.
+    /// The same with a dummy client that does the work.
+    pub(crate) fn attached(mut self, dummy: Dummy) -> Self {
+        self.dummy = Some(dummy);
+        self
+    }
+
+    /// Who does the work.
+    pub(crate) fn backend(&self) -> Backend<'_> {
+        self.dummy.as_ref().map_or(Backend::Client(&self.client), Backend::Dummy)
+    }
+
+    /// The dummy client, if there is one.
+    pub(crate) fn dummy(&self) -> Option<&Dummy> {
+        self.dummy.as_ref()
+    }
+
+    /// The client; closed when a dummy does the work.
     pub(crate) fn client(&self) -> &Client {
         &self.client
     }
@@ -121,11 +141,11 @@ impl Live {
     fn write(&self, last: &LastError, items: &[PutItem<'_>], writing: Writing<'_>) -> Vec<i64> {
         let Writing { config, repeated, replaces } = writing;
         if replaces {
-            let answers = self.client.batch_upsert_items(items, config, repeated);
+            let answers = self.backend().batch_upsert_items(items, config, repeated);
             return answers.into_iter().map(|answer| last.number(answer, |()| 0)).collect();
         }
-        let answers = self.client.batch_put_items(items, config, repeated);
-        answers.into_iter().map(|answer| last.number(answer, |_| 0)).collect()
+        let answers = self.backend().batch_put_items(items, config, repeated);
+        answers.into_iter().map(|answer| last.number(answer, |()| 0)).collect()
     }
 
     /// Stores objects from memory named by address. What cannot work is answered without asking the pool.
@@ -181,7 +201,7 @@ impl Live {
                 Err(number) => numbers[index] = *number,
             }
         }
-        for (index, answer) in indexes.into_iter().zip(self.client.batch_get_items(items)) {
+        for (index, answer) in indexes.into_iter().zip(self.backend().batch_get_items(items)) {
             let answer = if keys[index].is_empty() { Err(Error::NotFound) } else { answer };
             numbers[index] = last.number(answer, |bytes| bytes as i64);
         }
@@ -273,7 +293,7 @@ impl Live {
         }
         // SAFETY: passed on.
         let memory = unsafe { ForeignMemory::new(address, len) };
-        let answer = self.client.register_buffer(memory);
+        let answer = self.backend().register_buffer(memory);
         if answer.is_err() {
             self.regions.write().remove(address);
         }
@@ -285,7 +305,7 @@ impl Live {
         if !self.regions.write().remove(address) {
             return last.refuse("no registered memory starts at this address");
         }
-        last.number(self.client.unregister_buffer(address), |()| 0)
+        last.number(self.backend().unregister_buffer(address), |()| 0)
     }
 }
 

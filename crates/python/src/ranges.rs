@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
-use yb_client::{Client, Error, Fragment, LocalBuffer, RangesItem};
+use yb_client::{Error, Fragment, LocalBuffer, RangesItem};
 
+use crate::backend::Backend;
 use crate::convert::{Key, Unsigned};
 use crate::live::{INVALID, LastError};
 
@@ -60,7 +61,7 @@ impl RangesCall {
     /// Reads all ranges that name registered memory, with one call of `read`.
     pub(crate) fn run(
         &self,
-        client: &Client,
+        backend: Backend<'_>,
         last: &LastError,
         read: impl FnOnce(Vec<RangesItem<'_>>) -> Vec<Vec<Result<u64, Error>>>,
     ) -> PerRange<i64> {
@@ -71,7 +72,7 @@ impl RangesCall {
         }
         // Pinned until the bytes are there.
         let memory: Vec<Option<LocalBuffer<'static>>> =
-            self.buffers.iter().map(|buffer| last.note(client.local_rest(buffer.0))).collect();
+            self.buffers.iter().map(|buffer| last.note(backend.local_rest(buffer.0))).collect();
         let mut sorted = Sorted { items: Vec::new(), places: Vec::new(), by_key: HashMap::new() };
         for (buffer, memory) in memory.iter().enumerate() {
             let Some(memory) = memory.as_ref().filter(|_| self.agrees(buffer)) else { continue };

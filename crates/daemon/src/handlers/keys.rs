@@ -1,5 +1,6 @@
 //! Existence, size, removal.
 
+use yb_client::{Error, ProbePolicy};
 use yb_types::ErrorCode;
 use yb_wire::messages::{ErrorOr, LocalBatchRemoveArgs, LocalForceArgs, LocalKeyArgs, LocalKeysArgs, LocalRemoveArgs};
 
@@ -12,6 +13,11 @@ pub(super) fn exists(shared: &Shared, args: LocalKeyArgs<'_>) -> ErrorOr<bool> {
 pub(super) fn batch_exists(shared: &Shared, args: LocalKeysArgs<'_>) -> Vec<ErrorOr<bool>> {
     let answers = shared.client.batch_exists(&args.keys.to_vec()).into_iter();
     answers.map(|answer| answer.map_err(|error| code(&error))).collect()
+}
+
+pub(super) fn probe(shared: &Shared, args: LocalKeyArgs<'_>) -> ErrorOr<bool> {
+    let answer = shared.client.batch_probe(&[args.key], ProbePolicy::None).pop();
+    answer.unwrap_or(Err(Error::Closed)).map_err(|error| code(&error))
 }
 
 pub(super) fn size(shared: &Shared, args: LocalKeyArgs<'_>) -> ErrorOr<i64> {

@@ -3,7 +3,9 @@
 mod get;
 mod keys;
 mod put;
+mod ranges;
 mod session;
+mod tasks;
 
 use yb_rpc::{Outcome, Reply};
 use yb_types::ErrorCode;
@@ -97,6 +99,11 @@ fn dispatch_get(call: Incoming<'_>, reply: Reply<'_>) -> Outcome {
         }
         Rpc::AcquireBufferDummy => call.answer::<call::AcquireBufferDummy>(reply, get::acquire),
         Rpc::BatchAcquireBufferDummy => call.answer::<call::BatchAcquireBufferDummy>(reply, get::batch_acquire),
+        Rpc::GetIntoRangeShmHelper => call.answer::<call::GetIntoRangeShmHelper>(reply, ranges::into_range),
+        Rpc::GetIntoRangesShmHelper => call.answer::<call::GetIntoRangesShmHelper>(reply, ranges::into_ranges),
+        Rpc::GetIntoRangesStagedShmHelper => {
+            call.answer::<call::GetIntoRangesStagedShmHelper>(reply, ranges::into_ranges_staged)
+        }
         _ => dispatch_keys(call, reply),
     }
 }
@@ -110,6 +117,10 @@ fn dispatch_keys(call: Incoming<'_>, reply: Reply<'_>) -> Outcome {
         Rpc::BatchRemoveInternal => call.answer::<call::BatchRemoveInternal>(reply, keys::batch_remove),
         Rpc::RemoveByRegexInternal => call.answer::<call::RemoveByRegexInternal>(reply, keys::remove_by_regex),
         Rpc::RemoveAllInternal => call.answer::<call::RemoveAllInternal>(reply, keys::remove_all),
+        Rpc::ProbeKeyInternal => call.answer::<call::ProbeKeyInternal>(reply, keys::probe),
+        Rpc::LocalCreateCopyTask => call.answer::<call::LocalCreateCopyTask>(reply, tasks::copy),
+        Rpc::LocalCreateMoveTask => call.answer::<call::LocalCreateMoveTask>(reply, tasks::move_),
+        Rpc::LocalQueryTask => tasks::query(call, reply),
         _ => reply.unknown_function(),
     }
 }

@@ -35,7 +35,10 @@ fn write(shared: &Shared, items: &[PutItem<'_>], writing: Writing<'_>) -> Vec<Er
             let answers = shared.client.batch_put_items(items, config, repeated).into_iter();
             answers.map(|answer| answer.map(|_| ()).map_err(|error| code(&error))).collect()
         }
-        Manner::Upsert => items.iter().map(|_| Err(ErrorCode::NOT_SUPPORTED)).collect(),
+        Manner::Upsert => {
+            let answers = shared.client.batch_upsert_items(items, config, repeated).into_iter();
+            answers.map(|answer| answer.map_err(|error| code(&error))).collect()
+        }
     }
 }
 

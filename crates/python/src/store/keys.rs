@@ -67,7 +67,7 @@ impl Store {
     #[pyo3(signature = (key, options=ExistOptions::default()))]
     fn is_exist(&self, py: Python<'_>, key: Key, options: ExistOptions) -> i64 {
         let _ = options;
-        self.with(py, INVALID, |live, last| existence(last, &key, live.client().exists(&key.0)))
+        self.with(py, INVALID, |live, last| existence(last, &key, live.backend().exists(&key.0)))
     }
 
     /// As `is_exist` for many keys.
@@ -75,7 +75,7 @@ impl Store {
     fn batch_is_exist(&self, py: Python<'_>, keys: Vec<Key>, options: ExistOptions) -> Vec<i64> {
         let _ = options;
         self.with(py, vec![INVALID; keys.len()], |live, last| {
-            let answers = live.client().batch_exists(&slices(&keys)).into_iter();
+            let answers = live.backend().batch_exists(&slices(&keys)).into_iter();
             answers.zip(&keys).map(|(answer, key)| existence(last, key, answer)).collect()
         })
     }
@@ -109,21 +109,23 @@ impl Store {
     #[pyo3(signature = (key, /))]
     fn get_size(&self, py: Python<'_>, key: Key) -> i64 {
         self.with(py, INVALID, |live, last| {
-            last.number(looked_up(&key.0, live.client().size(&key.0)), |bytes| bytes as i64)
+            last.number(looked_up(&key.0, live.backend().size(&key.0)), |bytes| bytes as i64)
         })
     }
 
     /// Removes an object: 0, or a code: -704 missing, -706 read a short time ago. `force` removes it all the same.
     #[pyo3(signature = (key, force=false))]
     fn remove(&self, py: Python<'_>, key: Key, force: bool) -> i64 {
-        self.with(py, INVALID, |live, last| last.number(looked_up(&key.0, live.client().remove(&key.0, force)), |()| 0))
+        self.with(py, INVALID, |live, last| {
+            last.number(looked_up(&key.0, live.backend().remove(&key.0, force)), |()| 0)
+        })
     }
 
     /// Removes many objects: for each 0 or a code, as `remove`. `force` removes those with a read lease too.
     #[pyo3(signature = (keys, force=false))]
     fn batch_remove(&self, py: Python<'_>, keys: Vec<Key>, force: bool) -> Vec<i64> {
         self.with(py, vec![INVALID; keys.len()], |live, last| {
-            let answers = live.client().batch_remove(&slices(&keys), force).into_iter();
+            let answers = live.backend().batch_remove(&slices(&keys), force).into_iter();
             answers.zip(&keys).map(|(answer, key)| last.number(looked_up(&key.0, answer), |()| 0)).collect()
         })
     }
@@ -132,13 +134,13 @@ impl Store {
     #[pyo3(signature = (regex_pattern, force=false))]
     fn remove_by_regex(&self, py: Python<'_>, regex_pattern: Text, force: bool) -> i64 {
         self.with(py, INVALID, |live, last| {
-            last.number(live.client().remove_by_regex(&regex_pattern.0, force), |removed| removed as i64)
+            last.number(live.backend().remove_by_regex(&regex_pattern.0, force), |removed| removed as i64)
         })
     }
 
     /// Removes every object: how many, or a code. Those with a read lease stay unless `force`.
     #[pyo3(signature = (force=false))]
     fn remove_all(&self, py: Python<'_>, force: bool) -> i64 {
-        self.with(py, INVALID, |live, last| last.number(live.client().remove_all(force), |removed| removed as i64))
+        self.with(py, INVALID, |live, last| last.number(live.backend().remove_all(force), |removed| removed as i64))
     }
 }

@@ -21,7 +21,7 @@ impl Store {
         crate::logs::start();
         py.detach(|| {
             if let Some(old) = self.live.write().take() {
-                old.client().close();
+                old.backend().close();
             }
             let allow_empty = arguments.allow_empty;
             match Client::connect(arguments.into_config()) {
@@ -48,7 +48,7 @@ impl Store {
     fn close(&self, py: Python<'_>) -> i64 {
         let live = self.live.write().take();
         if let Some(live) = live {
-            py.detach(|| live.client().close());
+            py.detach(|| live.backend().close());
         }
         0
     }
@@ -69,7 +69,7 @@ impl Store {
 
     /// 0: healthy; 1: not set up, or closed; 2: the master does not answer.
     fn health_check(&self, py: Python<'_>) -> i64 {
-        self.with(py, 1, |live, _| match live.client().health() {
+        self.with(py, 1, |live, _| match live.backend().health() {
             Health::Healthy => 0,
             _ => 2,
         })
@@ -77,6 +77,6 @@ impl Store {
 
     /// `host:port`: the name of this client and of the segment it lends; `""` when not set up.
     fn get_hostname(&self) -> String {
-        self.live().map_or(String::new(), |live| live.client().hostname().to_owned())
+        self.live().map_or(String::new(), |live| live.backend().hostname())
     }
 }

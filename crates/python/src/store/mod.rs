@@ -8,6 +8,7 @@
 
 mod address;
 mod capsule;
+mod dummy;
 pub(crate) mod framed;
 mod keys;
 mod life;

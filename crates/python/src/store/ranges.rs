@@ -50,7 +50,7 @@ impl Store {
             sizes: all_sizes,
         };
         self.with(py, call.refused(), |live, last| {
-            call.run(live.client(), last, |items| live.client().batch_get_ranges(items))
+            call.run(live.backend(), last, |items| live.backend().batch_get_ranges(items))
         })
     }
 
@@ -88,6 +88,6 @@ impl Store {
         let Some(live) = self.live() else { return Ok(call.refused()) };
         let taken = snapshot.as_ref().and_then(|snapshot| snapshot.of(&live));
         let taken = taken.ok_or_else(|| PyValueError::new_err("Ranged-read snapshot belongs to another Store"))?;
-        Ok(py.detach(|| call.run(live.client(), &self.last, |items| live.client().batch_get_ranges_of(taken, items))))
+        Ok(py.detach(|| call.run(live.backend(), &self.last, |items| live.client().batch_get_ranges_of(taken, items))))
     }
 }

@@ -153,14 +153,14 @@ impl Store {
     /// The object's bytes; `b""` when it is missing or cannot be read (`last_error` tells which).
     #[pyo3(signature = (key, /))]
     fn get<'py>(&self, py: Python<'py>, key: Key) -> PyResult<Bound<'py, PyBytes>> {
-        let lookup = self.with(py, None, |live, last| last.note(live.client().query(&key.0)));
-        let Some((lookup, size)) = lookup.and_then(|found| found.size().map(|size| (found, size))) else {
+        let Some(found) = self.with(py, None, |live, last| last.note(live.backend().find(&key.0))) else {
             return Ok(PyBytes::new(py, b""));
         };
+        let size = found.size();
         // Straight into the object that is handed out: its size is known, and nobody else has seen it yet.
         let (bytes, memory) = unwritten_bytes(py, size)?;
         let read = self.with(py, None, |live, last| {
-            last.note(live.client().get_known(GetItem { key: &key.0, into: smallvec![memory.lend()] }, lookup))
+            last.note(live.backend().read_found(GetItem { key: &key.0, into: smallvec![memory.lend()] }, found))
         });
         Ok(match read {
             Some(read) if read == size => bytes,
@@ -174,7 +174,7 @@ impl Store {
     #[pyo3(signature = (keys, /))]
     fn get_batch<'py>(&self, py: Python<'py>, keys: Vec<Key>) -> Vec<Bound<'py, PyBytes>> {
         let found = self.with(py, Vec::new(), |live, last| {
-            let answers = live.client().batch_get(&slices(&keys)).into_iter();
+            let answers = live.backend().batch_get(&slices(&keys)).into_iter();
             answers.map(|answer| last.note(answer).unwrap_or_default()).collect::<Vec<_>>()
         });
         let mut found = found.into_iter();
@@ -184,7 +184,7 @@ impl Store {
     /// The object in memory of its own, or None when it is missing or cannot be read.
     #[pyo3(signature = (key, /))]
     fn get_buffer(&self, py: Python<'_>, key: Key) -> Option<BufferHandle> {
-        let answer = self.with(py, None, |live, last| last.note(live.client().get(&key.0)));
+        let answer = self.with(py, None, |live, last| last.note(live.backend().get(&key.0)));
         answer.map(BufferHandle::new)
     }
 
@@ -192,7 +192,7 @@ impl Store {
     #[pyo3(signature = (keys, /))]
     fn batch_get_buffer(&self, py: Python<'_>, keys: Vec<Key>) -> Vec<Option<BufferHandle>> {
         let found = self.with(py, Vec::new(), |live, last| {
-            let answers = live.client().batch_get(&slices(&keys)).into_iter();
+            let answers = live.backend().batch_get(&slices(&keys)).into_iter();
             answers.map(|answer| last.note(answer)).collect::<Vec<_>>()
         });
         let mut found = found.into_iter();

@@ -11,7 +11,7 @@ use common::{MIB, bytes, config, free_port, node, plain, requester, short, wait_
 use scripted::{Script, ScriptedMaster};
 use yb_client::{Client, ClientConfig, Duplicates, Error, GetItem, Health, MemoryRange, PutItem, PutOutcome};
 use yb_env::Clock;
-use yb_types::ErrorCode;
+use yb_types::{ErrorCode, ObjectDataType, ReplicateConfig, SoftPinAction};
 use yb_wire::Rpc;
 
 fn master() -> ScriptedMaster {
@@ -366,4 +366,119 @@ fn many_threads_read_what_they_wrote() {
         }
     });
     assert_eq!(client.metrics().objects_written, 320);
+}
+
+#[test]
+fn other_bytes_than_the_writers_are_not_given_out() {
+    let master = with(|script| script.replicas = 2);
+    let _nodes = (node(&master.address, 16 * MIB), node(&master.address, 16 * MIB));
+    let careful = Client::connect(ClientConfig { checksum: true, ..config(&master.address) }).unwrap();
+    careful.put("k", b"123456789", &plain()).unwrap();
+    master.script(|script| script.checksum = Some(0x6C40_DF5F_0B49_7347));
+    assert_eq!(careful.get("k"), Ok(b"123456789".to_vec()));
+    master.script(|script| script.checksum = Some(7));
+    let error = careful.get("k").unwrap_err();
+    assert_eq!(error, Error::Corrupt { found: 0x6C40_DF5F_0B49_7347, written: 7 });
+    assert_eq!(error.code(), ErrorCode::CHECKSUM_MISMATCH);
+    assert_eq!(careful.metrics().replica_fallbacks, 1, "the other replica was tried");
+    assert_eq!(requester(&master.address).get("k"), Ok(b"123456789".to_vec()), "nobody asked to compare");
+}
+
+#[test]
+fn everything_a_configuration_says_reaches_the_master_for_its_own_key() {
+    let master = master();
+    let _node = node(&master.address, 16 * MIB);
+    let client = requester(&master.address);
+    let texts = |names: [&str; 3]| Some(names.map(str::to_owned).to_vec());
+    let asked = ReplicateConfig {
+        soft_pin_action: SoftPinAction::ENABLE,
+        soft_pin_ttl_ms: Some(77),
+        with_hard_pin: true,
+        preferred_segment: "old:1".into(),
+        prefer_alloc_in_same_node: true,
+        data_type: ObjectDataType::TENSOR,
+        group_ids: texts(["g0", "g1", "g2"]),
+        session_ids: texts(["s0", "s1", "s2"]),
+        residency_affinity_ids: texts(["r0", "r1", "r2"]),
+        preferred_hca_names: Some(vec!["mlx5_0".into()]),
+        per_key_preferred_hca_names: Some(vec![vec!["h0".into()], Vec::new(), vec!["h2".into()]]),
+        ..plain()
+    };
+    // The first is written for the second of its name too, and the entries of the keys that are sent go along.
+    client.batch_put(&[("a", "v"), ("a", "v"), ("b", "v")], &asked);
+    let sent = master.script(|script| script.configs.pop()).unwrap();
+    assert_eq!(sent.group_ids, Some(vec!["g0".into(), "g2".into()]));
+    assert_eq!(sent.session_ids, Some(vec!["s0".into(), "s2".into()]));
+    assert_eq!(sent.residency_affinity_ids, Some(vec!["r0".into(), "r2".into()]));
+    assert_eq!(sent.per_key_preferred_hca_names, Some(vec![vec!["h0".into()], vec!["h2".into()]]));
+    assert_eq!(sent.preferred_segments, ["old:1"], "the older name for it");
+    let rest = ReplicateConfig {
+        group_ids: sent.group_ids.clone(),
+        session_ids: sent.session_ids.clone(),
+        residency_affinity_ids: sent.residency_affinity_ids.clone(),
+        per_key_preferred_hca_names: sent.per_key_preferred_hca_names.clone(),
+        preferred_segments: sent.preferred_segments.clone(),
+        ..asked.clone()
+    };
+    assert_eq!(sent, rest);
+
+    let one = ReplicateConfig {
+        group_ids: None,
+        residency_affinity_ids: None,
+        session_ids: Some(vec!["s".into()]),
+        ..plain()
+    };
+    client.upsert("up", b"v", &one).unwrap();
+    assert_eq!(master.script(|script| script.configs.pop()), Some(one));
+    assert_eq!(
+        codes(client.put_session_start(&["ps"], &[8], &ReplicateConfig { with_hard_pin: true, ..plain() })),
+        [0]
+    );
+    assert!(master.script(|script| script.configs.pop()).unwrap().with_hard_pin);
+    let refused = [
+        ReplicateConfig { session_ids: Some(vec!["a".into(), "b".into()]), ..plain() },
+        ReplicateConfig { session_ids: Some(vec!["a".repeat(257)]), ..plain() },
+        ReplicateConfig { residency_affinity_ids: Some(Vec::new()), ..plain() },
+        ReplicateConfig { prefer_alloc_in_same_node: true, replica_num: 2, ..plain() },
+    ];
+    for config in refused {
+        assert_eq!(client.put("refused", b"v", &config).unwrap_err().code(), ErrorCode::INVALID_PARAMS);
+    }
+    assert_eq!(master.script(|script| script.configs.pop()), None, "refused before anything is sent");
+}
+
+#[test]
+fn a_snapshot_and_a_session_ask_the_master_once() {
+    let master = master();
+    let _node = node(&master.address, 16 * MIB);
+    let client = requester(&master.address);
+    client.put("k", b"0123456789", &plain()).unwrap();
+    let asked = || master.script(|script| script.count(Rpc::GetReplicaList));
+    let snapshot = client.ranges_snapshot(&["k"]);
+    assert_eq!(codes(client.get_session_start(&["k"])), [0]);
+    let before = asked();
+    for _ in 0..10 {
+        let (mut first, mut second) = ([0; 3], [0; 3]);
+        assert_eq!(client.batch_get_ranges_of(&snapshot, range(&mut first)), [[Ok(3)]]);
+        assert_eq!(client.get_session_read(range(&mut second)), [Ok(3)]);
+        assert_eq!((&first, &second), (b"234", b"234"));
+    }
+    assert_eq!(asked(), before);
+    // Half of the lease is over: one request renews it.
+    master.script(|script| script.leases_ms = vec![0, 10_000]);
+    let stale = client.ranges_snapshot(&["k"]);
+    let before = asked();
+    let mut memory = [0; 3];
+    assert_eq!(client.batch_get_ranges_of(&stale, range(&mut memory)), [[Ok(3)]]);
+    assert_eq!((asked(), &memory), (before + 1, b"234"));
+}
+
+fn codes<T>(answers: Vec<Result<T, Error>>) -> Vec<i32> {
+    answers.into_iter().map(|answer| answer.map_or_else(|error| error.code().0, |_| 0)).collect()
+}
+
+/// Three bytes of `k` from the third on.
+fn range(memory: &mut [u8]) -> Vec<yb_client::RangesItem<'_>> {
+    let memory = yb_client::LocalBuffer::destination(memory);
+    vec![yb_client::RangesItem { key: b"k", fragments: vec![yb_client::Fragment { offset: 2, memory }] }]
 }

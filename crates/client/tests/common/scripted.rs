@@ -10,7 +10,7 @@ use yb_pack::Form;
 use yb_rpc::{DeferredReply, Listener, ListenerTag, Outcome, Reply, Request, Server, ServerSettings, Service};
 use yb_types::{
     BufferDescriptor, ClientStatus, ErrorCode, MemoryDescriptor, ReplicaDescriptor, ReplicaId, ReplicaKind,
-    ReplicaStatus, Segment,
+    ReplicaStatus, ReplicateConfig, Segment,
 };
 use yb_wire::messages::{GetReplicaListResponse, GetStorageConfigResponse, PingResponse};
 use yb_wire::{Call, Limits, Rpc, WireProfile, WireTable, WireVersion, call};
@@ -32,6 +32,10 @@ pub struct Script {
     pub silent: Option<Rpc>,
     /// Answer to PutEnd.
     pub put_end: Option<ErrorCode>,
+    /// Checksum that every lookup tells.
+    pub checksum: Option<u64>,
+    /// Configurations of every reservation, in order.
+    pub configs: Vec<ReplicateConfig>,
     /// Segments by turns.
     pub segments: Vec<Segment>,
     /// Every request.
@@ -117,7 +121,8 @@ impl Script {
         };
         match self.objects.get(key) {
             Some((replicas, true)) => {
-                Ok(GetReplicaListResponse { replicas: replicas.clone(), lease_ttl_ms, ..Default::default() })
+                let (replicas, object_checksum) = (replicas.clone(), self.checksum);
+                Ok(GetReplicaListResponse { replicas, lease_ttl_ms, object_checksum, ..Default::default() })
             }
             Some(_) => Err(ErrorCode::REPLICA_IS_NOT_READY),
             None => Err(ErrorCode::OBJECT_NOT_FOUND),
@@ -207,13 +212,24 @@ impl Service for Scripted {
             Rpc::FetchTasks => answer::<call::FetchTasks>(reply, &Ok(Vec::new())),
             Rpc::PutStart => {
                 let args = args::<call::PutStart>(body);
+                script.configs.push(args.config.clone());
                 answer::<call::PutStart>(reply, &script.place(args.key, args.slice_length))
             }
             Rpc::BatchPutStart => {
                 let args = args::<call::BatchPutStart>(body);
+                script.configs.push(args.config.clone());
                 let wanted = args.keys.iter().zip(args.slice_lengths.iter());
                 let placed = wanted.map(|(key, size)| script.place(key, size)).collect();
                 answer::<call::BatchPutStart>(reply, &placed)
+            }
+            Rpc::UpsertStart => {
+                let args = args::<call::UpsertStart>(body);
+                script.configs.push(args.config.clone());
+                answer::<call::UpsertStart>(reply, &script.place(args.key, args.slice_length))
+            }
+            Rpc::UpsertEnd => {
+                let done = script.publish(args::<call::UpsertEnd>(body).object_meta.key);
+                answer::<call::UpsertEnd>(reply, &done)
             }
             Rpc::PutEnd => {
                 let done = script.publish(args::<call::PutEnd>(body).object_meta.key);

@@ -4,10 +4,14 @@
 //! which answers as closed when the store is a dummy.
 
 use yb_client::{
-    Client, Duplicates, Error, ForeignMemory, GetItem, Health, LocalBuffer, Lookup, PutItem, RangesItem, Result,
+    Client, Duplicates, Error, ForeignMemory, GetItem, Health, LocalBuffer, Lookup, PutItem, PutOutcome, RangesItem,
+    Result,
 };
 use yb_dummy::{Dummy, Found};
-use yb_types::ReplicateConfig;
+use yb_types::{
+    BufferDescriptor, MemoryDescriptor, MonotonicTime, ReplicaDescriptor, ReplicaId, ReplicaKind, ReplicaStatus,
+    ReplicateConfig,
+};
 
 /// One of the two.
 #[derive(Clone, Copy)]
@@ -85,13 +89,13 @@ impl Backend<'_> {
         items: &[PutItem<'_>],
         config: &ReplicateConfig,
         repeated: Duplicates,
-    ) -> Vec<Result<()>> {
+    ) -> Vec<Result<PutOutcome>> {
         match self {
-            Backend::Client(client) => {
-                let answers = client.batch_put_items(items, config, repeated).into_iter();
-                answers.map(|answer| answer.map(|_| ())).collect()
+            Backend::Client(client) => client.batch_put_items(items, config, repeated),
+            Backend::Dummy(dummy) => {
+                let answers = dummy.batch_put_items(items, config, repeated).into_iter();
+                answers.map(|answer| answer.map(|()| PutOutcome::Stored)).collect()
             }
-            Backend::Dummy(dummy) => dummy.batch_put_items(items, config, repeated),
         }
     }
 
@@ -108,6 +112,39 @@ impl Backend<'_> {
         match self {
             Backend::Client(client) => client.batch_get_ranges(items),
             Backend::Dummy(dummy) => dummy.batch_get_ranges(&items),
+        }
+    }
+
+    /// What is known of objects before they are read; of a dummy their sizes only.
+    pub(crate) fn batch_query<K: AsRef<[u8]>>(self, keys: &[K]) -> Vec<Result<Lookup>> {
+        match self {
+            Backend::Client(client) => client.batch_query(keys),
+            Backend::Dummy(dummy) => keys.iter().map(|key| dummy.size(key).map(of_size)).collect(),
+        }
+    }
+
+    /// Reads objects that were looked up.
+    pub(crate) fn batch_get_known<'a>(
+        self,
+        items: impl IntoIterator<Item = (GetItem<'a>, Lookup)>,
+    ) -> Vec<Result<u64>> {
+        match self {
+            Backend::Client(client) => client.batch_get_known(items),
+            Backend::Dummy(dummy) => dummy.batch_get_items(items.into_iter().map(|(item, _)| item)),
+        }
+    }
+
+    /// Reads ranges of objects that were looked up.
+    pub(crate) fn batch_get_ranges_known<'a>(
+        self,
+        items: impl IntoIterator<Item = (RangesItem<'a>, Lookup)>,
+    ) -> Vec<Vec<Result<u64>>> {
+        match self {
+            Backend::Client(client) => client.batch_get_ranges_known(items),
+            Backend::Dummy(dummy) => {
+                let items: Vec<RangesItem<'a>> = items.into_iter().map(|(item, _)| item).collect();
+                dummy.batch_get_ranges(&items)
+            }
         }
     }
 
@@ -159,4 +196,18 @@ impl Backend<'_> {
             Backend::Dummy(_) => String::new(),
         }
     }
+}
+
+/// All that a daemon tells of an object before it is read.
+fn of_size(size: u64) -> Lookup {
+    let buffer = BufferDescriptor {
+        size,
+        buffer_address: 0,
+        protocol: String::new(),
+        transport_endpoint: String::new(),
+        locality: None,
+    };
+    let kind = ReplicaKind::Memory(MemoryDescriptor { buffer });
+    let replica = ReplicaDescriptor { id: ReplicaId(0), kind, status: ReplicaStatus::COMPLETE };
+    Lookup { replicas: vec![replica], lease: std::time::Duration::ZERO, lease_ends: MonotonicTime(0), checksum: None }
 }

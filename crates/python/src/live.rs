@@ -145,7 +145,7 @@ impl Live {
             return answers.into_iter().map(|answer| last.number(answer, |()| 0)).collect();
         }
         let answers = self.backend().batch_put_items(items, config, repeated);
-        answers.into_iter().map(|answer| last.number(answer, |()| 0)).collect()
+        answers.into_iter().map(|answer| last.number(answer, |_| 0)).collect()
     }
 
     /// Stores objects from memory named by address. What cannot work is answered without asking the pool.

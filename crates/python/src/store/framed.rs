@@ -205,7 +205,7 @@ fn answers(py: Python<'_>, found: Vec<Found>) -> Vec<Answer<'_>> {
 
 /// What is known of each object before it is read, or its code.
 fn look_up(live: &Live, last: &LastError, keys: &[Key]) -> Vec<Result<Lookup, i64>> {
-    let found = live.client().batch_query(&slices(keys));
+    let found = live.backend().batch_query(&slices(keys));
     let code = |error| last.number(Err::<(), _>(error), |()| 0);
     found.into_iter().map(|answer| answer.map_err(code)).collect()
 }
@@ -259,7 +259,7 @@ fn read_framed(live: &Live, last: &LastError, objects: Framed<'_>) -> Vec<Found>
         into.extend(object.rest.iter().map(ForeignMemory::lend));
         (GetItem { key: &keys[object.index].0, into }, object.lookup.clone())
     });
-    let read = live.client().batch_get_known(items);
+    let read = live.backend().batch_get_known(items);
     for (object, answer) in opened.into_iter().zip(read) {
         found[object.index] = match answer {
             Ok(size) => Ok((object.head, size)),
@@ -297,7 +297,7 @@ fn read_pieces(live: &Live, last: &LastError, keys: &[Key], head: usize, plans: 
         fragments.extend(object.rest.iter_mut().flat_map(Scatter::fragments));
         (RangesItem { key: &keys[object.index].0, fragments }, object.lookup.clone())
     });
-    let read = live.client().batch_get_ranges_known(items);
+    let read = live.backend().batch_get_ranges_known(items);
     for (object, fragments) in opened.into_iter().zip(read) {
         found[object.index] = match fragments.into_iter().find_map(Result::err) {
             Some(error) => Err(last.number(Err::<(), _>(error), |()| 0)),
@@ -335,10 +335,10 @@ impl Store {
                 framed.map(|((key, head), elements)| PutItem { key: &key.0, from: elements.behind(head) }).collect();
             let config = wanted(config.as_ref());
             if replace {
-                let answers = live.client().batch_upsert_items(&items, config, Duplicates::LastWins).into_iter();
+                let answers = live.backend().batch_upsert_items(&items, config, Duplicates::LastWins).into_iter();
                 return answers.map(|answer| last.number(answer, |()| 0)).collect();
             }
-            let answers = live.client().batch_put_items(&items, config, Duplicates::FirstWins).into_iter();
+            let answers = live.backend().batch_put_items(&items, config, Duplicates::FirstWins).into_iter();
             answers
                 .map(|answer| last.number(answer, |outcome| i64::from(outcome == PutOutcome::AlreadyExists)))
                 .collect()

@@ -24,10 +24,15 @@ DICT_DEFAULTS = {
     "rdma_devices": "",
     "master_server_addr": "127.0.0.1:50051",
 }
+#: What else the dict form knows; an unknown name is told in the log.
+DICT_OPTIONS = {"enable_client_http_server", "client_http_port", "tenant_id", "ssd_offload_path", "ssd_prefetch_cooldown_sec",
+                "ssd_prefetch_dedup_ttl_sec", "ssd_get_wait_ms", "egm_numa_nodes"}
+#: Other names for the same in the dict form: those of `MooncakeConfig`, which consumers pass on as they are. The peer
+#: overlooks them and goes to a master on its own machine.
+ALIASES = {"master_server_address": "master_server_addr", "device_name": "rdma_devices"}
 #: Options of the peer that are not built; each has to keep the value that turns it off.
 NOT_BUILT = {
     "enable_ssd_offload": False,
-    "enable_client_http_server": False,
     "ipc_socket_path": "",
     "enable_ssd_prefetch": False,
     "enable_embedded_master": False,
@@ -74,6 +79,10 @@ def allow_empty() -> bool:
 def from_dict(config: Mapping[Any, Any]) -> dict[str, Any]:
     """The arguments of the dict form; every value is taken as text."""
     texts = {str(name): str(value) for name, value in config.items()}
+    for alias, name in ALIASES.items():
+        value = texts.pop(alias, None)
+        if value is not None and texts.setdefault(name, value) != value:
+            raise SetupRefused(f"{alias} {value!r} and {name} {texts[name]!r} are two names for one thing")
     for name in ("local_hostname", "metadata_server"):
         if not texts.get(name):
             raise SetupRefused(f"the setup dict has no {name}")
@@ -89,7 +98,18 @@ def from_dict(config: Mapping[Any, Any]) -> dict[str, Any]:
         if name in texts:
             arguments[name] = truth_of(texts[name], off) if isinstance(off, bool) else texts[name]
     arguments["tenant_id"] = texts.get("tenant_id", "default")
+    arguments["enable_client_http_server"] = truth_of(texts.get("enable_client_http_server", ""), False)
+    port = texts.get("client_http_port", "9300").strip()
+    if not port.isdigit():
+        raise SetupRefused(f"client_http_port {port!r} is no port")
+    arguments["client_http_port"] = int(port)
     return arguments
+
+
+def unknown_names(config: Mapping[Any, Any]) -> list[str]:
+    """The names of a setup dict that mean nothing: misspelt, as a rule."""
+    known = {*REQUIRED, *ALIASES, *NOT_BUILT, *DICT_OPTIONS}
+    return sorted(str(name) for name in config if str(name) not in known)
 
 
 def finish(arguments: dict[str, Any]) -> dict[str, Any]:
@@ -97,5 +117,6 @@ def finish(arguments: dict[str, Any]) -> dict[str, Any]:
     for name, off in NOT_BUILT.items():
         if arguments.pop(name, off) != off:
             raise SetupRefused(f"setup({name}=...) is not built yet")
+    arguments.setdefault("engine", None)
     arguments["allow_empty"] = allow_empty()
     return arguments

@@ -6,23 +6,16 @@ from typing import Any, NoReturn
 
 #: Methods of `MooncakeDistributedStore`.
 METHODS = """
-allocate_and_mount_segment
 begin_weight_snapshot
-mount_segment
-unmount_and_free_segment
-unmount_local_disk_segment
-unmount_segment
 """.split()
 
 #: Classes of the module.
 CLASSES = """
-BufferPool BufferLease BufferLeaseView MooncakeHostMemAllocator
 MooncakeDistributedNoFRegister
 """.split()
 
 #: Functions of the module.
 FUNCTIONS = """
-bind_to_numa_node get_alloc_func_addr get_free_func_addr
 """.split()
 
 

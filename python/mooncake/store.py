@@ -14,11 +14,15 @@ from typing import Any
 from mooncake import _native, _setup, _unbuilt
 from mooncake._native import (
     BufferHandle,
+    BufferLease,
+    BufferLeaseView,
+    BufferPool,
     Descriptor,
     DiskDescriptor,
     ExistOptions,
     LocalDiskDescriptor,
     MemoryDescriptor,
+    MooncakeHostMemAllocator,
     ObjectDataType,
     QueryTaskResponse,
     RangedReadSnapshot,
@@ -29,6 +33,9 @@ from mooncake._native import (
     TaskStatus,
     TaskType,
     _get_pyclient_from_wrapper,
+    bind_to_numa_node,
+    get_alloc_func_addr,
+    get_free_func_addr,
 )
 from mooncake._engram import EngramStore, EngramStoreConfig
 from mooncake._tensor_calls import TensorCalls
@@ -80,14 +87,21 @@ class MooncakeDistributedStore(TensorCalls, ParallelTensorCalls, TensorFileCalls
         (bytes, or text such as "1.5 GB"; 16 MiB each), `protocol` ("tcp"), `rdma_devices`, `master_server_addr`
         ("127.0.0.1:50051"), `tenant_id`. `local_hostname` is `host` or `host:port`; `metadata_server` has to be
         "P2PHANDSHAKE"; `global_segment_size` bytes are lent to the pool: 0, or at least 16 MiB.
-        `engine` may be what `TransferEngine.get_engine()` gives: the store then takes the host of `local_hostname` and
-        a port of its own. `enable_ssd_offload` and `enable_client_http_server` are not built yet and have to stay off.
+        `engine` may be what `TransferEngine.get_engine()` gives: the store then moves its bytes with it, memory that is
+        registered there is known to the store, and the name is `ip:rpc_port` of that engine.
+        `protocol` is "tcp", or "rpc_only" for a store that lends nothing (`global_segment_size` 0). The dict form also
+        takes `master_server_address` for `master_server_addr` and `device_name` for `rdma_devices`; names that it does not
+        know are told in the log. `enable_client_http_server` serves `/health`, `/metrics` and `/metrics/summary` on
+        `client_http_port`. `enable_ssd_offload` is not built yet and has to stay off.
         """
         form = local_hostname if config is _MISSING else config
         if isinstance(form, dict):
             others = (metadata_server, global_segment_size, local_buffer_size, protocol, rdma_devices, master_server_addr)
             if any(value is not _MISSING for value in others) or (config is not _MISSING and local_hostname is not _MISSING):
                 raise TypeError("setup() takes either a dict or the seven required arguments")
+            unknown = _setup.unknown_names(form)
+            if unknown:
+                self._warn_setup(f"setup knows nothing of {', '.join(unknown)}")
             return self._setup_refusing(lambda: _setup.from_dict(form))
         if config is not _MISSING:
             raise TypeError("setup(config=...) has to be a dict")
@@ -99,12 +113,12 @@ class MooncakeDistributedStore(TensorCalls, ParallelTensorCalls, TensorFileCalls
         if engine is not None:
             if not isinstance(engine, _native.InnerTransferEngine):
                 raise TypeError("setup(engine=...) takes what TransferEngine.get_engine() gives")
-            # The port in the name is the engine's; the store's own engine draws another.
-            values = (_host_of(local_hostname), *values[1:])
         arguments = dict(zip(_setup.REQUIRED, values)) | {
             "tenant_id": tenant_id,
             "enable_ssd_offload": bool(enable_ssd_offload),
             "enable_client_http_server": bool(enable_client_http_server),
+            "client_http_port": client_http_port,
+            "engine": engine,
         }
         return self._setup_refusing(lambda: arguments)
 
@@ -136,23 +150,15 @@ class MooncakeDistributedStore(TensorCalls, ParallelTensorCalls, TensorFileCalls
         return answer
 
 
-def _host_of(name: Any) -> Any:
-    """The host of `host:port`; what is no such text is left as it is."""
-    if not isinstance(name, str):
-        return name
-    host, colon, port = name.rpartition(":")
-    return host if colon and port.isdigit() and (":" not in host or host.endswith("]")) else name
-
-
 for _name in _unbuilt.METHODS:
     setattr(MooncakeDistributedStore, _name, _unbuilt.method("MooncakeDistributedStore", _name))
 for _name in _unbuilt.CLASSES:
     globals()[_name] = _unbuilt.class_named(_name)
 for _name in _unbuilt.FUNCTIONS:
     globals()[_name] = _unbuilt.function(_name)
-RegisteredBufferPool = globals()["BufferPool"]
-RegisteredBufferLease = globals()["BufferLease"]
-RegisteredBufferLeaseView = globals()["BufferLeaseView"]
+RegisteredBufferPool = BufferPool
+RegisteredBufferLease = BufferLease
+RegisteredBufferLeaseView = BufferLeaseView
 # The peer exports the members too; those of TaskStatus come last and shadow PROCESSING and FAILED of ReplicaStatus.
 for _enum in (ObjectDataType, ReplicaStatus, TaskType, TaskStatus):
     globals().update(_enum.__members__)

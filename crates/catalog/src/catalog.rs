@@ -116,7 +116,7 @@ impl Catalog {
             waits,
             placement,
             starved: AtomicBool::new(false),
-            next_id: Apart(AtomicU64::new(1)),
+            next_id: Apart(AtomicU64::new(settings.first_replica_id.max(1))),
             settings: Live::new(settings),
         })
     }

@@ -72,6 +72,8 @@ pub struct CatalogSettings {
     pub tenant_high_watermark: f64,
     /// Seed of the key hash; random for each process.
     pub hash_seed: u64,
+    /// The first id of a replica, at least 1 and below 2^63; random for each process, so that ids of different lives differ.
+    pub first_replica_id: u64,
 }
 
 /// Disks of clients below the memory of the pool, by the peer's flags.
@@ -137,6 +139,7 @@ impl Default for CatalogSettings {
             tenants_max: 4096,
             tenant_high_watermark: 0.90,
             hash_seed: 0,
+            first_replica_id: 1,
         }
     }
 }

@@ -1,17 +1,21 @@
 //! The public face: every call as the caller makes it, over the batches of [`crate::ops`].
 
+use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use smallvec::smallvec;
-use yb_transfer::{ForeignMemory, LocalBuffer, MemorySegment};
-use yb_types::{ClientId, ReplicaDescriptor, ReplicateConfig, Uuid};
+use yb_transfer::{Engine, ForeignMemory, LocalBuffer, MemorySegment, SegmentOptions};
+use yb_types::{ClientId, ReplicaDescriptor, ReplicateConfig, SegmentId, Uuid};
 
 use crate::asynchronous::AsyncClient;
 use crate::core::Core;
 use crate::link::Manner;
 use crate::ops::Known;
 use crate::ops::{Duplicates, Lookup, ProbePolicy, PutOutcome, RangesItem, RangesSnapshot, Task, Writing};
-use crate::{ClientBuilder, ClientConfig, Error, GetItem, MemoryRange, MetricsSnapshot, PutItem, Result};
+use crate::page::PageServer;
+use crate::{ClientBuilder, ClientConfig, Error, GetItem, MemoryRange, MetricsSnapshot, PutItem, Result, RpcTimes};
 
 /// How the client stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +47,16 @@ impl Client {
     /// [`Error::Invalid`] for a configuration that cannot work, [`Error::MasterUnreachable`], [`Error::Incompatible`],
     /// [`Error::Setup`] with the step that failed. What was done before is undone.
     pub fn connect(config: ClientConfig) -> Result<Client> {
-        Core::connect(config).map(Client)
+        Core::connect(config, None).map(Client)
+    }
+
+    /// As [`Client::connect`], on an engine that the caller has already: memory that is registered there can be named in
+    /// calls of this client, peers reach what the client lends through it, and it goes on when the client closes.
+    ///
+    /// # Errors
+    /// As [`Client::connect`].
+    pub fn connect_on(engine: Engine, config: ClientConfig) -> Result<Client> {
+        Core::connect(config, Some(engine)).map(Client)
     }
 
     // Put.
@@ -488,7 +501,15 @@ impl Client {
     /// # Errors
     /// [`Error::Invalid`] when the system has no memory for it.
     pub fn allocate_buffer(&self, len: u64) -> Result<Arc<MemorySegment>> {
-        self.0.allocate(len)
+        self.0.allocate(len, SegmentOptions::default())
+    }
+
+    /// As [`Client::allocate_buffer`], made as `options` say.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn allocate_buffer_with(&self, len: u64, options: SegmentOptions) -> Result<Arc<MemorySegment>> {
+        self.0.allocate(len, options)
     }
 
     /// Ends the registration that starts at `address`. When this succeeds no call uses the memory any more.
@@ -497,6 +518,56 @@ impl Client {
     /// [`Error::Invalid`] when none starts there, or calls use it for longer than a call may take.
     pub fn unregister_buffer(&self, address: u64) -> Result<()> {
         self.0.unregister(address)
+    }
+
+    /// Memory of the caller as a part of a [`PutItem`] or [`GetItem`], registered or not. Inside one registered buffer it
+    /// stays registered while the part lives.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for what is no range, for one that starts in registered memory and reaches over its end, and for
+    /// memory that is being unregistered.
+    pub fn lend(&self, memory: ForeignMemory) -> Result<LocalBuffer<'static>> {
+        self.0.lend(memory)
+    }
+
+    // Segments.
+
+    /// Makes memory of `size` bytes and lends it to the pool, beside what is lent already.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] below [`crate::MIN_SEGMENT_BYTES`]; [`Error::Setup`] when there is no memory, or the master
+    /// refuses; [`Error::MasterUnreachable`]. Nothing is lent then.
+    pub fn mount_segment(&self, size: u64, options: SegmentOptions) -> Result<SegmentId> {
+        self.0.mount_new(size, options)
+    }
+
+    /// Lends `size` bytes of a file, or of a device that can be mapped, from `offset` (a multiple of the page size) on.
+    /// The file must not be made shorter while it is lent.
+    ///
+    /// # Errors
+    /// As [`Client::mount_segment`].
+    pub fn mount_file(&self, path: &Path, offset: u64, size: u64) -> Result<SegmentId> {
+        self.0.mount_file(path, offset, size)
+    }
+
+    /// Lends memory of the caller, which must not be freed before [`Client::unmount_segments`] has given it back or the
+    /// client was closed.
+    ///
+    /// # Errors
+    /// As [`Client::mount_segment`]; [`Error::Invalid`] when it overlaps registered memory.
+    pub fn mount_memory(&self, memory: ForeignMemory) -> Result<SegmentId> {
+        self.0.mount_memory(memory)
+    }
+
+    /// Takes segments out of the pool, with the objects that are only there. At once when `grace` is zero, and the memory
+    /// is the caller's again when this returns; else the objects can be read for that long, nothing new is put there,
+    /// and the memory is given back after it.
+    ///
+    /// # Errors
+    /// The first of [`Error::Refused`] with -101 for a segment that this client does not lend, and
+    /// [`Error::MasterUnreachable`], after which the segment stays. The others are taken out all the same.
+    pub fn unmount_segments(&self, ids: &[SegmentId], grace: Duration) -> Result<()> {
+        self.0.unmount(ids, grace)
     }
 
     /// Registered memory as a part of a [`PutItem`] or [`GetItem`]; it stays registered while the part lives.
@@ -517,6 +588,11 @@ impl Client {
 
     // The client itself.
 
+    /// How it was set up.
+    pub fn config(&self) -> &ClientConfig {
+        &self.0.config
+    }
+
     /// How the client stands. A client that lends no memory asks the master now, and waits half a second at most.
     pub fn health(&self) -> Health {
         self.0.health()
@@ -525,6 +601,16 @@ impl Client {
     /// What was counted since setup.
     pub fn metrics(&self) -> MetricsSnapshot {
         self.0.counters.snapshot()
+    }
+
+    /// How often and how long the master was asked, by function.
+    pub fn rpc_times(&self) -> Vec<RpcTimes> {
+        self.0.link.times()
+    }
+
+    /// Where the client's own HTTP page is; `None` when there is none.
+    pub fn page_address(&self) -> Option<SocketAddr> {
+        self.0.told.lock().page.as_ref().map(PageServer::address)
     }
 
     /// What the Transfer Engine counted, per transport.
@@ -539,7 +625,7 @@ impl Client {
 
     /// `host:port` at which peers reach this client's memory; `None` when it lends none.
     pub fn endpoint(&self) -> Option<&str> {
-        self.0.engine.endpoint()
+        self.0.endpoint()
     }
 
     /// Random, new with every setup.
@@ -549,7 +635,7 @@ impl Client {
 
     /// Bytes lent to the pool.
     pub fn lent_bytes(&self) -> u64 {
-        self.0.membership.lock().as_ref().map_or(0, |membership| membership.lent_bytes())
+        self.0.lent.bytes()
     }
 
     /// The same client for callers that must not block.

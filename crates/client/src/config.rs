@@ -1,19 +1,25 @@
 //! What a client is told at setup, and the check that it can work.
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use yb_transfer::{Engine, SegmentOptions};
 use yb_types::WireVersion;
 
-use crate::{CallLimits, Client, Error, Result};
+use crate::{CallLimits, Client, Error, HotCacheConfig, Result};
 
 /// The only metadata server this client works with: descriptors come from the owners themselves.
 pub const P2P_HANDSHAKE: &str = "P2PHANDSHAKE";
+
+/// The protocol of a client that only asks the master: it lends nothing and needs no devices.
+pub const RPC_ONLY: &str = "rpc_only";
 
 /// The smallest segment a client can lend; the same limit as the peer's.
 pub const MIN_SEGMENT_BYTES: u64 = 16 << 20;
 
 /// The protocols that the peer knows by name. Those that this build has not are refused by name, never replaced.
-const PEER_PROTOCOLS: [&str; 16] = [
+const PEER_PROTOCOLS: [&str; 15] = [
     "tcp",
     "rdma",
     "efa",
@@ -29,8 +35,27 @@ const PEER_PROTOCOLS: [&str; 16] = [
     "ub",
     "ubshmem",
     "maca",
-    "rpc_only",
 ];
+
+/// Ports from which the name of a client without one is made, as the peer does.
+pub(crate) const NAME_PORTS: RangeInclusive<u16> = 12_300..=14_300;
+
+/// What a client tells of what it counts. It always counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MetricsConfig {
+    /// Whether the page has `/metrics`.
+    pub enabled: bool,
+    /// Time between two summaries in the log; zero: none.
+    pub report_every: Duration,
+    /// Label `cluster_id` of all metrics, unless empty.
+    pub cluster_id: String,
+}
+
+impl Default for MetricsConfig {
+    fn default() -> Self {
+        MetricsConfig { enabled: true, report_every: Duration::ZERO, cluster_id: String::new() }
+    }
+}
 
 /// How a client is set up. Fields have the peer's names where it has one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +70,8 @@ pub struct ClientConfig {
     pub global_segment_size: u64,
     /// Accepted because the peer's setup has it; no staging memory is kept, bytes move straight from and to the caller's.
     pub local_buffer_size: u64,
-    /// `tcp`: shared memory on one host, TCP between hosts.
+    /// `tcp`: shared memory on one host, TCP between hosts; or [`RPC_ONLY`]. With an engine of the caller also what
+    /// that engine has: `rdma`.
     pub protocol: String,
     /// Names of network devices, comma separated; without effect on `tcp`.
     pub device_names: String,
@@ -65,6 +91,24 @@ pub struct ClientConfig {
     /// Touch every page of the segment in the background from setup on: no page faults later, and the memory is taken
     /// from the system at once.
     pub populate_segment: bool,
+    /// How memory for segments is made. Reserved huge pages that are not there are replaced by ordinary ones, with a
+    /// line in the log.
+    pub segment_memory: SegmentOptions,
+    /// The name of this host for placement; `None`: the host of `local_hostname`. Clients on one host that have different
+    /// addresses (pods) find each other by it.
+    pub placement_host: Option<String>,
+    /// A put without a preference of its own goes to a segment of this client first.
+    pub local_first: bool,
+    /// Copies of objects that are read often.
+    pub hot_cache: HotCacheConfig,
+    /// Ports from which one is drawn for a client that names none; `None`: any that is free.
+    pub port_range: Option<RangeInclusive<u16>>,
+    /// Where `/health`, `/metrics` and `/metrics/summary` are served; `None`: nowhere. Port 0 takes any free one.
+    pub page: Option<SocketAddr>,
+    /// The address for a page of which only the port is given.
+    pub page_host: IpAddr,
+    /// What is told of what is counted.
+    pub metrics: MetricsConfig,
     /// Give every object a checksum when it is written, and compare it when the whole object was read. Costs a pass over
     /// the bytes on either side; writers and readers that differ in it understand each other.
     pub checksum: bool,
@@ -101,6 +145,14 @@ impl Default for ClientConfig {
             data_port: 0,
             shared_memory: std::env::var_os("YB_SHM").is_none_or(|value| value != "0"),
             populate_segment: false,
+            segment_memory: SegmentOptions::default(),
+            placement_host: None,
+            local_first: false,
+            hot_cache: HotCacheConfig::default(),
+            port_range: None,
+            page: None,
+            page_host: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            metrics: MetricsConfig::default(),
             checksum: std::env::var_os("MOONCAKE_STORE_CHECKSUM").is_some_and(|value| value == "1"),
             wire_version: WireVersion::V0_3_13,
             limits: CallLimits::default(),
@@ -113,11 +165,11 @@ impl Default for ClientConfig {
 }
 
 impl ClientConfig {
-    /// Refuses what cannot work, naming the field.
+    /// Refuses what cannot work, naming the field. `engine`: the caller's, if the client is to use one.
     ///
     /// # Errors
     /// [`Error::Invalid`].
-    pub fn check(&self) -> Result<()> {
+    pub fn check(&self, engine: Option<&Engine>) -> Result<()> {
         let (host, port) = split_host_port(&self.local_hostname);
         if host.is_empty() || port.is_some_and(|p| p.parse::<u16>().is_err()) {
             return Err(Error::invalid(format!("local_hostname {:?} is not host or host:port", self.local_hostname)));
@@ -126,7 +178,7 @@ impl ClientConfig {
             let text = format!("metadata server {:?} is not supported, use {P2P_HANDSHAKE}", self.metadata_server);
             return Err(Error::invalid(text));
         }
-        self.check_protocol()?;
+        self.check_protocol(engine)?;
         if self.global_segment_size != 0 && self.global_segment_size < MIN_SEGMENT_BYTES {
             return Err(Error::invalid(format!(
                 "global_segment_size {} is below the smallest segment of {MIN_SEGMENT_BYTES} bytes",
@@ -143,9 +195,14 @@ impl ClientConfig {
         }
     }
 
-    fn check_protocol(&self) -> Result<()> {
+    fn check_protocol(&self, engine: Option<&Engine>) -> Result<()> {
         match self.protocol.as_str() {
             "tcp" => Ok(()),
+            RPC_ONLY if self.global_segment_size == 0 => Ok(()),
+            RPC_ONLY => Err(Error::invalid(
+                "a client with protocol \"rpc_only\" lends no memory: global_segment_size has to be 0",
+            )),
+            "rdma" if engine.is_some_and(|engine| engine.rdma_stats().is_some()) => Ok(()),
             known if PEER_PROTOCOLS.contains(&known) => {
                 Err(Error::invalid(format!("protocol {known:?} is not in this build, use \"tcp\"")))
             }
@@ -160,6 +217,9 @@ impl ClientConfig {
 
     /// The host for placement: empty when it names this machine only from the inside.
     pub fn host_id(&self) -> &str {
+        if let Some(named) = &self.placement_host {
+            return named;
+        }
         let host = self.host();
         let inside = host == "localhost" || host.starts_with("127.") || host == "::1" || host == "0.0.0.0";
         if inside { "" } else { host }
@@ -246,12 +306,13 @@ mod tests {
     fn refused(change: impl FnOnce(&mut ClientConfig)) -> String {
         let mut config = ClientConfig::default();
         change(&mut config);
-        config.check().unwrap_err().to_string()
+        config.check(None).unwrap_err().to_string()
     }
 
     #[test]
     fn the_default_is_accepted() {
-        ClientConfig::default().check().unwrap();
+        ClientConfig::default().check(None).unwrap();
+        ClientConfig { protocol: RPC_ONLY.into(), ..ClientConfig::default() }.check(None).unwrap();
     }
 
     #[test]
@@ -259,6 +320,8 @@ mod tests {
         assert!(refused(|c| c.metadata_server = "http://x/metadata".into()).contains("http://x/metadata"));
         assert!(refused(|c| c.protocol = "rdma".into()).contains("not in this build"));
         assert!(refused(|c| c.protocol = "tpc".into()).contains("unknown protocol"));
+        let lends = refused(|c| (c.protocol, c.global_segment_size) = (RPC_ONLY.into(), 1 << 30));
+        assert!(lends.contains("lends no memory"));
         assert!(refused(|c| c.global_segment_size = 1000).contains("1000"));
         assert!(refused(|c| c.master_address = "etcd://h:1".into()).contains("high availability"));
         assert!(refused(|c| c.master_address = "h".into()).contains("host:port"));

@@ -1,20 +1,24 @@
 //! What all calls of one client share.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use yb_env::Clock;
-use yb_transfer::{Access, ForeignMemory, LocalBuffer, MemorySegment, RegistryError, SegmentOptions};
+use yb_transfer::{Access, Engine, ForeignMemory, LocalBuffer, MemorySegment, RegistryError, SegmentOptions};
 use yb_types::{ClientId, MonotonicTime};
 
 use crate::counters::Counters;
 use crate::deadline::Deadline;
 use crate::executor::Executor;
 use crate::heartbeat::Membership;
+use crate::hot::HotCache;
+use crate::lent::Lent;
 use crate::link::MasterLink;
 use crate::ops::Sessions;
+use crate::report::Told;
 use crate::suspects::Suspects;
 use crate::{CallLimits, ClientConfig, Error, Health, MemoryRange, Result};
 
@@ -29,11 +33,22 @@ pub(crate) struct Core {
     pub(crate) client_id: ClientId,
     pub(crate) hostname: String,
     pub(crate) link: Arc<MasterLink>,
-    pub(crate) engine: yb_transfer::Engine,
+    /// Moves this client's bytes.
+    pub(crate) engine: Engine,
+    /// Serves what this client lends; `engine` itself when that serves.
+    pub(crate) lender: OnceLock<Engine>,
+    /// `engine` belongs to the caller, who uses it for other things too.
+    pub(crate) shares_engine: bool,
     pub(crate) suspects: Suspects,
     pub(crate) counters: Arc<Counters>,
     pub(crate) executor: Executor,
     pub(crate) membership: Mutex<Option<Membership>>,
+    pub(crate) hot: Option<HotCache>,
+    /// Who tells others of this client.
+    pub(crate) told: Mutex<Told>,
+    pub(crate) lent: Arc<Lent>,
+    /// First addresses of the memory that was registered through this client.
+    pub(crate) registered: Mutex<BTreeSet<u64>>,
     pub(crate) closed: AtomicBool,
     pub(crate) sessions: Sessions,
     /// Puts under way.
@@ -66,16 +81,25 @@ impl Core {
         if self.is_closed() {
             return Err(Error::Closed);
         }
-        let registered = self.engine.register_memory(memory, Access::Local);
-        registered.map_err(|error| Error::invalid(error.to_string()))
+        let address = memory.address();
+        self.engine.register_memory(memory, Access::Local).map_err(|error| Error::invalid(error.to_string()))?;
+        self.registered.lock().insert(address);
+        Ok(())
     }
 
-    pub(crate) fn allocate(&self, len: u64) -> Result<Arc<MemorySegment>> {
+    pub(crate) fn allocate(&self, len: u64, options: SegmentOptions) -> Result<Arc<MemorySegment>> {
         if self.is_closed() {
             return Err(Error::Closed);
         }
-        let made = self.engine.allocate(len, SegmentOptions::default(), Access::Local);
-        made.map_err(|error| Error::invalid(format!("{len} bytes of registered memory: {error}")))
+        let made = self.engine.allocate(len, options, Access::Local);
+        let made = made.map_err(|error| Error::invalid(format!("{len} bytes of registered memory: {error}")))?;
+        self.registered.lock().insert(made.address());
+        Ok(made)
+    }
+
+    /// The caller's memory for one call, registered or not.
+    pub(crate) fn lend(&self, memory: ForeignMemory) -> Result<LocalBuffer<'static>> {
+        self.engine.lend(memory).map_err(|error| Error::invalid(error.to_string()))
     }
 
     /// Registered memory from `address` to the end of its registration.
@@ -85,8 +109,24 @@ impl Core {
 
     /// Waits for the calls that use the memory, but no longer than a call may take.
     pub(crate) fn unregister(&self, address: u64) -> Result<()> {
+        // What others registered on a shared engine is theirs to unregister.
+        if !self.registered.lock().contains(&address) {
+            return Err(Error::invalid(format!("this client has registered no memory at {address:#x}")));
+        }
         let released = self.engine.unregister(address, self.config.limits.base);
-        released.map_err(|error| Error::invalid(error.to_string()))
+        released.map_err(|error| Error::invalid(error.to_string()))?;
+        self.registered.lock().remove(&address);
+        Ok(())
+    }
+
+    /// Where peers reach what this client lends; `None` while it lends nothing.
+    pub(crate) fn endpoint(&self) -> Option<&str> {
+        self.engine.endpoint().or_else(|| self.lender.get().and_then(Engine::endpoint))
+    }
+
+    /// Bytes of copies of objects that are read often.
+    pub(crate) fn hot_bytes(&self) -> u64 {
+        self.hot.as_ref().map_or(0, HotCache::bytes)
     }
 
     /// What is known of the master; without a heartbeat it is asked.
@@ -109,14 +149,36 @@ impl Core {
         if self.closed.swap(true, Ordering::AcqRel) {
             return;
         }
+        drop(std::mem::take(&mut *self.told.lock()));
         self.executor.close();
         self.close_sessions();
         let membership = self.membership.lock().take();
         if let Some(membership) = membership {
             membership.leave(&self.link);
         }
-        self.engine.shutdown();
+        self.let_memory_go();
+        if !self.shares_engine {
+            self.engine.shutdown();
+        }
+        if let Some(lender) = self.lender.get() {
+            lender.shutdown();
+        }
         self.link.shutdown();
+    }
+
+    /// Takes everything out of the engines that this client put in: a shared one lives on.
+    fn let_memory_go(&self) {
+        let engine = self.lender.get().unwrap_or(&self.engine);
+        let lent = self.lent.ids().into_iter().filter_map(|id| self.lent.remove(id));
+        let lent: Vec<u64> = lent.collect();
+        // Only a shared engine outlives the client; what only the client's own had registered goes with it.
+        let registered =
+            if self.shares_engine { std::mem::take(&mut *self.registered.lock()) } else { BTreeSet::new() };
+        for (engine, address) in lent.iter().map(|a| (engine, a)).chain(registered.iter().map(|a| (&self.engine, a))) {
+            if let Err(error) = engine.unregister(*address, PROBE_TIME) {
+                tracing::warn!(%error, "memory of a closed client is still in use");
+            }
+        }
     }
 }
 

@@ -14,17 +14,23 @@ macro_rules! counters {
         pub(crate) struct Counters {
             $(pub(crate) $name: Counter,)*
             pub(crate) get_latency: Latency,
+            pub(crate) batch_get_latency: Latency,
             pub(crate) put_latency: Latency,
+            pub(crate) batch_put_latency: Latency,
         }
 
         /// What a client has counted since it was set up.
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         pub struct MetricsSnapshot {
             $($(#[$doc])* pub $name: u64,)*
-            /// Read calls by duration; bounds in [`LATENCY_BOUNDS_US`].
-            pub get_latency: [u64; LATENCY_BOUNDS_US.len() + 1],
-            /// Write calls by duration; bounds in [`LATENCY_BOUNDS_US`].
-            pub put_latency: [u64; LATENCY_BOUNDS_US.len() + 1],
+            /// Reads of one object.
+            pub get_latency: Durations,
+            /// Reads of several objects.
+            pub batch_get_latency: Durations,
+            /// Writes of one object.
+            pub put_latency: Durations,
+            /// Writes of several objects.
+            pub batch_put_latency: Durations,
         }
 
         impl Counters {
@@ -32,7 +38,9 @@ macro_rules! counters {
                 MetricsSnapshot {
                     $($name: self.$name.get(),)*
                     get_latency: self.get_latency.get(),
+                    batch_get_latency: self.batch_get_latency.get(),
                     put_latency: self.put_latency.get(),
+                    batch_put_latency: self.batch_put_latency.get(),
                 }
             }
         }
@@ -83,6 +91,12 @@ counters! {
     remounts,
     /// Extents of given-up writes that were confirmed to be quiet.
     quiesced,
+    /// Objects read from the hot cache.
+    hot_hits,
+    /// Objects that the hot cache took.
+    hot_admitted,
+    /// Objects that left the hot cache for others.
+    hot_evicted,
 }
 
 /// A number that only grows.
@@ -101,21 +115,42 @@ impl Counter {
     }
 }
 
-/// Durations in buckets.
+/// How long calls took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Durations {
+    /// Calls by duration; bounds in [`LATENCY_BOUNDS_US`], and the last of those above.
+    pub buckets: [u64; LATENCY_BOUNDS_US.len() + 1],
+    /// Microseconds of all.
+    pub sum_us: u64,
+}
+
+impl Durations {
+    /// How many calls.
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().sum()
+    }
+}
+
+/// Durations as they are being counted.
 #[derive(Debug, Default)]
-pub(crate) struct Latency([AtomicU64; LATENCY_BOUNDS_US.len() + 1]);
+pub(crate) struct Latency {
+    buckets: [AtomicU64; LATENCY_BOUNDS_US.len() + 1],
+    sum_us: AtomicU64,
+}
 
 impl Latency {
     pub(crate) fn record(&self, took: Duration) {
         let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         let bucket = LATENCY_BOUNDS_US.partition_point(|bound| *bound < us);
-        if let Some(count) = self.0.get(bucket) {
+        if let Some(count) = self.buckets.get(bucket) {
             count.fetch_add(1, Ordering::Relaxed);
         }
+        self.sum_us.fetch_add(us, Ordering::Relaxed);
     }
 
-    fn get(&self) -> [u64; LATENCY_BOUNDS_US.len() + 1] {
-        std::array::from_fn(|i| self.0[i].load(Ordering::Relaxed))
+    pub(crate) fn get(&self) -> Durations {
+        let buckets = std::array::from_fn(|i| self.buckets[i].load(Ordering::Relaxed));
+        Durations { buckets, sum_us: self.sum_us.load(Ordering::Relaxed) }
     }
 }
 
@@ -131,9 +166,9 @@ mod tests {
         }
         counters.misses.add(3);
         let snapshot = counters.snapshot();
-        assert_eq!(snapshot.get_latency[0], 2);
-        assert_eq!(snapshot.get_latency[1], 1);
-        assert_eq!(snapshot.get_latency[LATENCY_BOUNDS_US.len()], 1);
+        let latency = snapshot.get_latency;
+        assert_eq!((latency.buckets[0], latency.buckets[1], latency.buckets[LATENCY_BOUNDS_US.len()]), (2, 1, 1));
+        assert_eq!((latency.count(), latency.sum_us), (4, 7_000_051));
         assert!(snapshot.named().contains(&("misses", 3)));
     }
 }

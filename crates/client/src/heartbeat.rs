@@ -10,11 +10,12 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use yb_env::Clock;
-use yb_transfer::{Engine, MemorySegment};
-use yb_types::{ClientId, ClientStatus, STORE_VERSION, Segment};
+use yb_transfer::Engine;
+use yb_types::{ClientId, ClientStatus, STORE_VERSION};
 
 use crate::counters::Counters;
 use crate::deadline::{CallLimits, Deadline};
+use crate::lent::Lent;
 use crate::link::MasterLink;
 use crate::quiesce::Questions;
 use crate::tasks::{TaskDuty, TaskWorker};
@@ -24,15 +25,8 @@ use crate::{Error, Result};
 const PINGS_BEFORE_RECONNECT: u32 = 3;
 /// Time that one unmount may take when the client closes.
 const LEAVE_TIME: Duration = Duration::from_millis(500);
-
-/// A segment lent to the pool.
-#[derive(Debug)]
-pub(crate) struct Lent {
-    /// As the master knows it.
-    pub(crate) segment: Segment,
-    /// Its memory; the engine holds it too, as long as peers may reach it.
-    pub(crate) memory: Arc<MemorySegment>,
-}
+/// How long memory of a segment that left may still be in use before it is left to its last user.
+const RELEASE_TIME: Duration = Duration::from_secs(1);
 
 /// What a heartbeat works with.
 #[derive(Debug)]
@@ -50,13 +44,14 @@ pub(crate) struct Pulse {
     pub(crate) puts: Arc<AtomicUsize>,
     /// The master is one of ours and asks about given-up writes.
     pub(crate) asks: bool,
+    /// What is lent.
+    pub(crate) lent: Arc<Lent>,
 }
 
 /// What the thread and its owner share.
 #[derive(Debug)]
 struct Beat {
     pulse: Pulse,
-    segments: Vec<Segment>,
     questions: Mutex<Questions>,
     healthy: AtomicBool,
     stopped: Mutex<bool>,
@@ -67,18 +62,15 @@ struct Beat {
 #[derive(Debug)]
 pub(crate) struct Membership {
     beat: Arc<Beat>,
-    lent: Vec<Lent>,
     tasks: TaskWorker,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Membership {
     /// Starts the heartbeat of mounted segments.
-    pub(crate) fn start(lent: Vec<Lent>, pulse: Pulse) -> Result<Self> {
-        let segments = lent.iter().map(|lent| lent.segment.clone()).collect();
+    pub(crate) fn start(pulse: Pulse) -> Result<Self> {
         let beat = Arc::new(Beat {
             pulse,
-            segments,
             questions: Mutex::default(),
             healthy: AtomicBool::new(true),
             stopped: Mutex::new(false),
@@ -91,7 +83,7 @@ impl Membership {
         let of_thread = Arc::clone(&beat);
         let thread = yb_env::spawn_thread("yb-heartbeat", move || of_thread.run())
             .map_err(|error| Error::setup("the heartbeat thread", error))?;
-        Ok(Membership { beat, lent, tasks, thread: Some(thread) })
+        Ok(Membership { beat, tasks, thread: Some(thread) })
     }
 
     /// Whether the last ping was answered.
@@ -99,19 +91,14 @@ impl Membership {
         self.beat.healthy.load(Ordering::Relaxed)
     }
 
-    /// Bytes lent.
-    pub(crate) fn lent_bytes(&self) -> u64 {
-        self.lent.iter().map(|lent| lent.memory.len()).sum()
-    }
-
     /// Stops the heartbeat and takes the segments out of the pool. A master that does not answer drops them in time.
     pub(crate) fn leave(mut self, link: &MasterLink) {
         self.stop();
         let limits = CallLimits { base: LEAVE_TIME, ..CallLimits::default() };
-        for lent in &self.lent {
+        for id in self.beat.pulse.lent.ids() {
             let deadline = Deadline::start(&self.beat.pulse.clock, &limits, 0);
-            if let Err(error) = link.unmount(lent.segment.id, &deadline) {
-                tracing::warn!(segment = %lent.segment.id, %error, "unmount failed; the master drops the segment in time");
+            if let Err(error) = link.unmount(id, &deadline) {
+                tracing::warn!(segment = %id, %error, "unmount failed; the master drops the segment in time");
                 if matches!(error, Error::MasterUnreachable(_)) {
                     break;
                 }
@@ -195,21 +182,41 @@ impl Beat {
                 // The master forgot to whom it gave our memory, or is another one, and will give it to others after a while.
                 self.pulse.engine.end_writes();
             }
-            self.pulse.link.remount(self.segments.clone(), &self.deadline())?;
+            // Nothing is mounted or unmounted in between.
+            let _turn = self.pulse.lent.turn();
+            let segments = self.pulse.lent.mounted();
+            let count = segments.len();
+            self.pulse.link.remount(segments, &self.deadline())?;
             self.pulse.counters.remounts.add(1);
             if was_known {
-                tracing::info!(
-                    segments = self.segments.len(),
-                    "the master had lost sight of this client; mounted again"
-                );
+                tracing::info!(segments = count, "the master had lost sight of this client; mounted again");
             }
         }
+        self.release_departed();
         if self.pulse.asks
             && let Err(error) = self.answer_questions()
         {
             tracing::debug!(%error, "questions about given-up writes wait");
         }
         Ok(())
+    }
+
+    /// Gives the memory back of segments whose grace time is over.
+    fn release_departed(&self) {
+        let pulse = &self.pulse;
+        for id in pulse.lent.leaving() {
+            match pulse.link.has_segment(id, &self.deadline()) {
+                Ok(true) => {}
+                Ok(false) => {
+                    if let Some(address) = pulse.lent.remove(id)
+                        && let Err(error) = pulse.engine.unregister(address, RELEASE_TIME)
+                    {
+                        tracing::warn!(segment = %id, %error, "the memory of a segment that left is still in use");
+                    }
+                }
+                Err(error) => tracing::debug!(segment = %id, %error, "whether a segment has left is asked again"),
+            }
+        }
     }
 
     /// Tells the master which extents of given-up writes are quiet.

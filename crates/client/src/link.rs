@@ -17,13 +17,14 @@ use yb_types::{
     ClientId, ClientStatus, ErrorCode, MonotonicTime, ReplicaDescriptor, ReplicateConfig, Segment, SegmentId,
 };
 use yb_wire::messages::{
-    BatchRemoveArgs, ClientArgs, ErrorOr, GetReplicaListResponse, HelloArgs, KeyArgs, KeysArgs, MountSegmentArgs,
-    NoArgs, PatternArgs, PollQuiesceArgs, QuiesceConfirmation, QuiesceQuestion, ReMountSegmentArgs, RemoveAllArgs,
-    RemoveArgs, UnmountSegmentArgs,
+    BatchRemoveArgs, ClientArgs, ErrorOr, GetReplicaListResponse, GracefulUnmountSegmentArgs, HelloArgs, KeyArgs,
+    KeysArgs, MountSegmentArgs, NoArgs, PatternArgs, PollQuiesceArgs, QuiesceConfirmation, QuiesceQuestion,
+    ReMountSegmentArgs, RemoveAllArgs, RemoveArgs, SegmentIdArgs, UnmountSegmentArgs,
 };
 use yb_wire::{Call, Form, Limits, List, WireTable, WireVersion, call};
 
 use crate::deadline::Deadline;
+use crate::rpc_times::{RpcMeter, RpcTimes};
 use crate::{Error, MasterFailure, Result};
 
 pub(crate) use write::{Ending, Manner, Reservation};
@@ -62,6 +63,7 @@ pub(crate) struct MasterLink {
     knows_quiet_revoke: AtomicBool,
     /// Set when the master turns out to be of 0.3.13, whose clearing of replicas names no tenant.
     clears_by_default_tenant: AtomicBool,
+    meter: RpcMeter,
 }
 
 /// How to reach a master.
@@ -96,6 +98,7 @@ impl MasterLink {
             tenant: settings.tenant.into_bytes(),
             knows_quiet_revoke: AtomicBool::new(true),
             clears_by_default_tenant: AtomicBool::new(false),
+            meter: RpcMeter::default(),
         }))
     }
 
@@ -112,6 +115,11 @@ impl MasterLink {
     /// Ends every call that waits and refuses new ones.
     pub(crate) fn shutdown(&self) {
         self.pool.shutdown();
+    }
+
+    /// How often and how long the master was asked.
+    pub(crate) fn times(&self) -> Vec<RpcTimes> {
+        self.meter.used()
     }
 
     fn now(&self) -> MonotonicTime {
@@ -161,9 +169,15 @@ impl MasterLink {
         let signature = table.signature(C::RPC).map_err(|error| unusable(&error))?;
         let mut body = Vec::with_capacity(256);
         yb_pack::encode(args, &signature.args, Form::Bare, &mut body).map_err(|error| unusable(&error))?;
+        let asked = self.now();
         let mut answer = self.pool.call(signature.function_id, &body, deadline.at);
         if repeat == Repeat::Harmless && matches!(&answer, Err(RpcError::Closed { .. })) {
             answer = self.pool.call(signature.function_id, &body, deadline.at);
+        }
+        // A refusal by the RPC layer is an answer too.
+        match &answer {
+            Ok(_) | Err(RpcError::Refused { .. }) => self.meter.answered(C::RPC, self.now().since(asked)),
+            Err(_) => self.meter.unanswered(C::RPC),
         }
         let reply = answer.map_err(|error| self.unanswered(rpc, deadline, &error))?;
         let limits = Limits { max_elements: REPLY_ELEMENTS };
@@ -269,6 +283,24 @@ impl MasterLink {
     pub(crate) fn unmount(&self, segment_id: SegmentId, deadline: &Deadline) -> Result<()> {
         let args = UnmountSegmentArgs { segment_id, client_id: self.client_id };
         self.command::<call::UnmountSegment>(&args, deadline)
+    }
+
+    /// No new objects from now on; the present ones go when the time is over.
+    pub(crate) fn unmount_after(&self, segment_id: SegmentId, grace: Duration, deadline: &Deadline) -> Result<()> {
+        let grace_period_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
+        let args = GracefulUnmountSegmentArgs { segment_id, client_id: self.client_id, grace_period_ms };
+        self.command::<call::GracefulUnmountSegment>(&args, deadline)
+    }
+
+    /// Whether the master still has the segment.
+    pub(crate) fn has_segment(&self, segment_id: SegmentId, deadline: &Deadline) -> Result<bool> {
+        let args = SegmentIdArgs { segment_id };
+        let answer = self.call::<call::QuerySegmentStatusById, _>(&args, deadline, Repeat::Harmless, |reply| reply)?;
+        match answer {
+            Ok(_) => Ok(true),
+            Err(ErrorCode::SEGMENT_NOT_FOUND) => Ok(false),
+            Err(code) => Err(Error::from_master("QuerySegmentStatusById", code)),
+        }
     }
 
     // Lookup.

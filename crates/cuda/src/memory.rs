@@ -63,7 +63,10 @@ impl Driver {
     /// # Errors
     /// The system's, when it has no memory left.
     pub fn pin(self: &Arc<Self>, ordinal: u32, len: u64) -> Result<PinnedMemory, MapError> {
-        let segment = MemorySegment::create(len, SegmentOptions { huge_pages: HugePages::Never, populate: true })?;
+        let segment = MemorySegment::create(
+            len,
+            SegmentOptions { huge_pages: HugePages::Never, populate: true, ..SegmentOptions::default() },
+        )?;
         let pinned = self.current(ordinal).is_ok_and(|_current| {
             let first = segment.address() as *mut c_void;
             // SAFETY: the range is our own mapping, and it is unregistered before it is unmapped.

@@ -12,7 +12,7 @@ use yb_metadata::{Keys, Reply};
 use yb_pack::Limits;
 use yb_rpc::{BackendChoice, Listener, ListenerTag, ServerLimits};
 use yb_settings::{SettingsError, Source, Values};
-use yb_types::WireVersion;
+use yb_types::{ReplicaId, WireVersion};
 
 use crate::control::Origin;
 use crate::jobs::JobSettings;
@@ -98,7 +98,11 @@ impl MasterConfig {
             metadata: None,
             metadata_cleanup: None,
             report: false,
-            catalog: CatalogSettings { hash_seed: Rng::from_entropy().next_u64(), ..CatalogSettings::default() },
+            catalog: CatalogSettings {
+                hash_seed: Rng::from_entropy().next_u64(),
+                first_replica_id: first_replica_id(),
+                ..CatalogSettings::default()
+            },
             weight_idle_ms: 300_000,
             tenant_quotas: None,
             jobs: JobSettings::default(),
@@ -301,10 +305,16 @@ fn catalog(values: &Values) -> Result<CatalogSettings, SettingsError> {
         multi_tenant: values.flag("enable_multi_tenants"),
         tenant_high_watermark: tenant_watermark(values),
         hash_seed: Rng::from_entropy().next_u64(),
+        first_replica_id: first_replica_id(),
         ..CatalogSettings::default()
     };
     settings.check().map_err(|error| SettingsError::Conflict(error.to_string()))?;
     Ok(settings)
+}
+
+/// Where this life of the master starts to number replicas: clients tell its numbers from those of every other life.
+fn first_replica_id() -> u64 {
+    ReplicaId::NEVER_REUSED | Rng::from_entropy().next_u64() >> 3
 }
 
 fn alignment(values: &Values) -> Result<Alignment, SettingsError> {

@@ -37,7 +37,7 @@ pub use group::{
 pub use handover::{Credentials, peer_credentials, recv_with_fds, send_with_fds};
 pub use mapping::{MapError, Mapping, PeerView};
 pub use memory_device::{Coherence, MemoryDevice};
-pub use numa::numa_node;
+pub use numa::{bind_thread, numa_node};
 pub use process::{PeerProcess, PeerProcessError, allow_reader};
 pub use registry::{
     Access, ForeignMemory, LocalBuffer, Location, RegionInfo, RegionPin, Registry, RegistryError, ShareableRegion,

@@ -70,6 +70,41 @@ impl Mapping {
         Ok(Mapping { first, len })
     }
 
+    /// As [`Mapping::of_file`], at a multiple of `alignment`, a power of two.
+    pub(crate) fn of_file_at(file: BorrowedFd<'_>, len: usize, alignment: usize) -> Result<Self, MapError> {
+        if alignment <= PAGE {
+            return Mapping::of_file(file, len);
+        }
+        let what = "mapping a memory file";
+        let too_long = || MapError::Os { what, source: io::ErrorKind::OutOfMemory.into() };
+        let reserved = len.checked_add(alignment).ok_or_else(too_long)?;
+        // SAFETY: a new mapping at an address that the kernel chooses touches no existing memory.
+        let start = unsafe {
+            rustix::mm::mmap_anonymous(std::ptr::null_mut(), reserved, ProtFlags::empty(), MapFlags::PRIVATE)
+        }
+        .map_err(MapError::os(what))?;
+        let lead = start.cast::<u8>().align_offset(alignment).min(alignment);
+        let rest = reserved - lead - len.next_multiple_of(PAGE);
+        // SAFETY: all three ranges lie inside the mapping that was just made and that nobody else knows: its middle is
+        // replaced, what is left on either side is given back.
+        unsafe {
+            let first = start.cast::<u8>().add(lead);
+            let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED);
+            if let Err(errno) = rustix::mm::mmap(first.cast(), len, access, flags, file, 0) {
+                let _ = rustix::mm::munmap(start, reserved);
+                return Err(MapError::os(what)(errno));
+            }
+            if lead > 0 {
+                let _ = rustix::mm::munmap(start, lead);
+            }
+            if rest > 0 {
+                let _ = rustix::mm::munmap(first.add(len.next_multiple_of(PAGE)).cast(), rest);
+            }
+            let first = NonNull::new(first).ok_or_else(too_long)?;
+            Ok(Mapping { first, len })
+        }
+    }
+
     /// Maps `offset..offset+len` of a memory file received from a peer.
     ///
     /// # Errors

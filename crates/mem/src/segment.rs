@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{MemfdFlags, SealFlags};
 
+use crate::mapping::PAGE;
 use crate::{MapError, Mapping, Span};
 
 /// Bytes per step of populating: some milliseconds of work.
@@ -25,12 +26,18 @@ pub enum HugePages {
 }
 
 /// How to make a segment.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SegmentOptions {
     /// Which pages back it.
     pub huge_pages: HugePages,
     /// Touch every page at once: a slow start and no faults later.
     pub populate: bool,
+    /// The NUMA node on which pages are made first; another one when it is full, or when the kernel does not let us
+    /// choose.
+    pub numa_node: Option<u32>,
+    /// The first address is a multiple of this power of two; what is no power of two, or less than a page, counts as a
+    /// page.
+    pub alignment: u64,
 }
 
 /// A memfd of fixed size, mapped here; sealed, so that neither we nor a peer can change its size.
@@ -40,6 +47,7 @@ pub struct MemorySegment {
     mapping: Mapping,
     len: u64,
     populated: AtomicBool,
+    misplaced: Option<std::io::Error>,
 }
 
 impl MemorySegment {
@@ -69,11 +77,13 @@ impl MemorySegment {
             what: "mapping a memory file",
             source: std::io::ErrorKind::OutOfMemory.into(),
         })?;
-        let mapping = Mapping::of_file(file.as_fd(), mapped)?;
+        let alignment = if options.alignment.is_power_of_two() { options.alignment.max(page) } else { page };
+        let mapping = Mapping::of_file_at(file.as_fd(), mapped, usize::try_from(alignment).unwrap_or(PAGE))?;
         if options.huge_pages == HugePages::Advise {
             mapping.advise_huge();
         }
-        let segment = MemorySegment { file, mapping, len, populated: AtomicBool::new(false) };
+        let misplaced = options.numa_node.and_then(|node| crate::numa::prefer(&mapping.span(), node).err());
+        let segment = MemorySegment { file, mapping, len, populated: AtomicBool::new(false), misplaced };
         if options.populate {
             segment.populate(|| true)?;
         }
@@ -95,9 +105,23 @@ impl MemorySegment {
         Ok(())
     }
 
+    /// Touches the pages of a part; what is outside is cut off.
+    ///
+    /// # Errors
+    /// As [`MemorySegment::populate`].
+    pub fn populate_part(&self, offset: u64, len: u64) -> Result<(), MapError> {
+        let bytes = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+        self.mapping.populate(bytes(offset), bytes(len))
+    }
+
     /// True when every page was touched: from then on, mapping them costs no memory.
     pub fn is_populated(&self) -> bool {
         self.populated.load(Ordering::Acquire)
+    }
+
+    /// Why its pages are not made on the node that was asked for; `None` when they are, or none was.
+    pub fn misplaced(&self) -> Option<&std::io::Error> {
+        self.misplaced.as_ref()
     }
 
     /// Address of the first byte in this process.
@@ -161,6 +185,30 @@ mod tests {
         assert!(steps == 3 && !segment.is_populated());
         segment.populate(|| true).unwrap();
         assert!(segment.is_populated());
+    }
+
+    #[test]
+    fn addresses_are_aligned_as_asked() {
+        for alignment in [0, 3, 4096, 1 << 21, 16 << 20] {
+            let segment = MemorySegment::create(5 << 20, SegmentOptions { alignment, ..SegmentOptions::default() });
+            let segment = segment.unwrap();
+            let expected = if alignment < 4096 { 4096 } else { alignment };
+            assert_eq!(segment.address() % expected, 0, "{alignment}");
+            crate::copy(segment.span().slice((5 << 20) - 3, 3).unwrap(), Span::source(b"abc"), crate::CopyHint::Cached)
+                .unwrap();
+        }
+        let absurd = SegmentOptions { alignment: 1 << 63, ..SegmentOptions::default() };
+        assert!(MemorySegment::create(4096, absurd).is_err());
+    }
+
+    #[test]
+    fn a_node_that_is_not_there_does_not_keep_a_segment_from_being_made() {
+        for node in [0, 1023, u32::MAX] {
+            let options = SegmentOptions { numa_node: Some(node), populate: true, ..SegmentOptions::default() };
+            let segment = MemorySegment::create(4096, options).unwrap();
+            let there = crate::numa_node(&segment.span());
+            assert!(node != 0 || there.is_none_or(|there| there == 0), "{there:?}");
+        }
     }
 
     #[test]

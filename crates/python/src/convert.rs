@@ -35,6 +35,12 @@ impl AsRef<[u8]> for Key {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Text(pub(crate) String);
 
+impl From<&str> for Text {
+    fn from(text: &str) -> Self {
+        Text(text.to_owned())
+    }
+}
+
 impl<'py> FromPyObject<'_, 'py> for Text {
     type Error = PyErr;
 

@@ -7,6 +7,7 @@
 //! Invariants: no call crashes the process, whether the store is set up or not; the interpreter is never held while a
 //! call waits; null addresses and ranges over the end of registered memory are refused.
 
+mod allocator;
 mod backend;
 mod convert;
 mod descriptors;
@@ -16,6 +17,7 @@ mod handle;
 mod live;
 mod logs;
 mod memory;
+mod pool;
 mod ranges;
 mod regions;
 mod replicate_config;
@@ -24,6 +26,8 @@ mod store;
 
 #[pyo3::pymodule]
 mod _native {
+    #[pymodule_export]
+    use super::allocator::{MooncakeHostMemAllocator, bind_to_numa_node, get_alloc_func_addr, get_free_func_addr};
     #[pymodule_export]
     use super::descriptors::{Descriptor, DiskDescriptor, LocalDiskDescriptor, MemoryDescriptor, ReplicaDescriptor};
     use pyo3::prelude::*;
@@ -39,6 +43,8 @@ mod _native {
     use super::enums::{ScatterTransferCompletionStatus, TransferOpcode};
     #[pymodule_export]
     use super::handle::BufferHandle;
+    #[pymodule_export]
+    use super::pool::{BufferLease, BufferLeaseView, BufferPool};
     #[pymodule_export]
     use super::replicate_config::ReplicateConfig;
     #[pymodule_export]

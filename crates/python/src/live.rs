@@ -3,6 +3,7 @@
 //! Nothing here knows Python: the caller has released the interpreter and hands over plain memory.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
 use smallvec::smallvec;
@@ -11,6 +12,7 @@ use yb_dummy::Dummy;
 use yb_types::{ErrorCode, ReplicateConfig};
 
 use crate::backend::Backend;
+use crate::engine::EngineLive;
 use crate::regions::Regions;
 
 /// What every argument that cannot work answers.
@@ -96,12 +98,14 @@ pub(crate) struct Live {
     dummy: Option<Dummy>,
     regions: RwLock<Regions>,
     allow_empty: bool,
+    /// The engine that the client uses with others; it must not end before the client.
+    _engine: Option<Arc<EngineLive>>,
 }
 
 impl Live {
     /// Wraps a client. `allow_empty`: a value of no bytes may be stored.
-    pub(crate) fn new(client: Client, allow_empty: bool) -> Self {
-        Live { client, dummy: None, regions: RwLock::default(), allow_empty }
+    pub(crate) fn new(client: Client, allow_empty: bool, engine: Option<Arc<EngineLive>>) -> Self {
+        Live { client, dummy: None, regions: RwLock::default(), allow_empty, _engine: engine }
     }
 
     /// The same with a dummy client that does the work.

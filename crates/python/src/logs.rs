@@ -6,7 +6,7 @@ use tracing_subscriber::EnvFilter;
 
 /// Starts them, once; keeps a subscriber that the process has already.
 pub(crate) fn start() {
-    let filter = EnvFilter::try_from_env("YB_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    let filter = EnvFilter::try_from_env("YB_LOG").unwrap_or_else(|_| EnvFilter::new("warn,yb_client::report=info"));
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(std::io::stderr().is_terminal())

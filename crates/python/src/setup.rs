@@ -1,9 +1,12 @@
 //! The arguments of a setup, already told apart and defaulted by the Python face.
 
+use std::sync::Arc;
+
 use pyo3::prelude::*;
-use yb_client::ClientConfig;
+use yb_client::{Client, ClientConfig, Error, environment};
 
 use crate::convert::{Text, Unsigned};
+use crate::engine::{EngineLive, InnerTransferEngine};
 
 /// One item of a dict for each; a value of a wrong type is a `TypeError` that names it.
 #[derive(FromPyObject)]
@@ -17,24 +20,50 @@ pub(crate) struct SetupArguments {
     rdma_devices: Text,
     master_server_addr: Text,
     tenant_id: Text,
+    enable_client_http_server: bool,
+    client_http_port: Unsigned,
+    engine: Option<Py<InnerTransferEngine>>,
     /// Whether a value of no bytes may be stored.
     pub(crate) allow_empty: bool,
 }
 
 impl SetupArguments {
-    /// For the client. `rpc_only` is the peer's name for a client that moves no bytes; here it is one that does not need
-    /// to.
-    pub(crate) fn into_config(self) -> ClientConfig {
-        ClientConfig {
+    /// The client, and the engine that it uses with others.
+    pub(crate) fn connect(self) -> Result<(Client, Option<Arc<EngineLive>>), Error> {
+        let engine = self.engine.as_ref().map(|engine| engine.get().live());
+        let config = self.into_config()?;
+        match engine {
+            None => Ok((Client::connect(config)?, None)),
+            Some(engine) if engine.is_open() => {
+                let client = Client::connect_on(engine.classic().engine().clone(), config)?;
+                Ok((client, Some(engine)))
+            }
+            Some(_) => Err(Error::Invalid("the engine is closed, or of the parent process".into())),
+        }
+    }
+
+    fn into_config(self) -> Result<ClientConfig, Error> {
+        let variable = |name: &str| std::env::var(name).ok();
+        environment::report_ignored(&variable);
+        let config = ClientConfig::from_env(&variable)?;
+        let page = match (self.enable_client_http_server, u16::try_from(self.client_http_port.0)) {
+            (false, _) => None,
+            (true, Ok(port)) => Some((config.page_host, port).into()),
+            (true, Err(_)) => {
+                return Err(Error::Invalid(format!("client_http_port {} is no port", self.client_http_port.0).into()));
+            }
+        };
+        Ok(ClientConfig {
             local_hostname: self.local_hostname.0,
             metadata_server: self.metadata_server.0,
             global_segment_size: self.global_segment_size.0,
             local_buffer_size: self.local_buffer_size.0,
-            protocol: if self.protocol.0 == "rpc_only" { "tcp".to_owned() } else { self.protocol.0 },
+            protocol: self.protocol.0,
             device_names: self.rdma_devices.0,
             master_address: self.master_server_addr.0,
             tenant_id: self.tenant_id.0,
-            ..ClientConfig::default()
-        }
+            page,
+            ..config
+        })
     }
 }

@@ -195,6 +195,9 @@ impl Engine {
     /// The system's, see [`MemorySegment::create`]; [`MapError::Overlap`].
     pub fn allocate(&self, len: u64, options: SegmentOptions, access: Access) -> Result<Arc<MemorySegment>, MapError> {
         let segment = Arc::new(MemorySegment::create(len, options)?);
+        if let Some(error) = segment.misplaced() {
+            tracing::warn!(node = ?options.numa_node, %error, "memory is not placed on the NUMA node that was asked for");
+        }
         self.register_segment(Arc::clone(&segment), access).map_err(|_| MapError::Overlap)?;
         Ok(segment)
     }

@@ -79,10 +79,22 @@ uuid_newtype! {
     SegmentId
 }
 
-/// A replica: a counter of the master that starts at 1 and is never reused within a process.
+/// A replica: a counter of the master, never reused within a process. The peer's master starts at 1; ours at a random
+/// number from [`ReplicaId::NEVER_REUSED`] on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Pack)]
 #[pack(transparent, name = "u64")]
 pub struct ReplicaId(pub u64);
+
+impl ReplicaId {
+    /// The least id of a master that gives no id a second time, not even in another life, and lets nobody write to a
+    /// replica that is complete.
+    pub const NEVER_REUSED: u64 = 1 << 62;
+
+    /// Whether the id stands for the same bytes for ever.
+    pub fn is_never_reused(self) -> bool {
+        self.0 >= Self::NEVER_REUSED
+    }
+}
 
 /// One write of an object. Every put and upsert makes a new one; late messages of an older one change nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

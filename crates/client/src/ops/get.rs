@@ -11,6 +11,7 @@ use yb_transfer::{Opcode, Span, TransferError, TransferErrorKind};
 use yb_types::{MonotonicTime, ReplicaDescriptor};
 use yb_wire::messages::GetReplicaListResponse;
 
+use super::hot_reads::{Fill, target};
 use crate::checksum;
 use crate::core::Core;
 use crate::deadline::{Deadline, KEY_BYTES};
@@ -83,7 +84,7 @@ impl Into<'_> {
     }
 
     /// The first `size` bytes, after [`Into::prepare`].
-    fn pieces(&mut self, size: u64) -> Result<SmallVec<[Piece<'_>; 1]>> {
+    pub(super) fn pieces(&mut self, size: u64) -> Result<SmallVec<[Piece<'_>; 1]>> {
         match self {
             Into::Caller(parts) => pieces(parts, size),
             Into::Ranges(fragments) => Ok(covered(fragments, size)),
@@ -103,24 +104,26 @@ impl Into<'_> {
     }
 
     /// Whether all bytes of the object are here.
-    fn is_whole(&self) -> bool {
+    pub(super) fn is_whole(&self) -> bool {
         !matches!(self, Into::Ranges(_))
     }
 }
 
 /// One key on its way.
 pub(super) struct Read<'a> {
-    key: &'a [u8],
+    pub(super) key: &'a [u8],
     pub(super) into: Into<'a>,
-    lookup: Option<Lookup>,
+    pub(super) lookup: Option<Lookup>,
     lookups: u32,
-    size: u64,
-    order: Order,
+    pub(super) size: u64,
+    pub(super) order: Order,
     /// Place in `order` of the replica that is read now.
     at: usize,
     /// Whether the last replica was given a second chance.
     again: bool,
     failed: Option<TransferError>,
+    /// Where the bytes go first when the hot cache is to keep them.
+    pub(super) fill: Option<Fill>,
     /// Bytes of the object.
     pub(super) outcome: Option<Result<u64>>,
 }
@@ -129,7 +132,8 @@ impl<'a> Read<'a> {
     pub(super) fn new(key: &'a [u8], into: Into<'a>) -> Self {
         let outcome = key.is_empty().then(|| Err(Error::invalid("the key is empty")));
         let order = Order::new();
-        Read { key, into, lookup: None, lookups: 0, size: 0, order, at: 0, again: false, failed: None, outcome }
+        let (lookup, failed, fill) = (None, None, None);
+        Read { key, into, lookup, lookups: 0, size: 0, order, at: 0, again: false, failed, fill, outcome }
     }
 
     fn is_open(&self) -> bool {
@@ -150,7 +154,8 @@ impl<'a> Read<'a> {
         else {
             return Ok(());
         };
-        let found = checksum::of_spans(self.into.pieces(self.size)?.iter().map(|piece| piece.span));
+        let pieces = target(&mut self.into, &mut self.fill, self.size)?;
+        let found = checksum::of_spans(pieces.iter().map(|piece| piece.span));
         match found {
             Some(found) if found != written => Err(Error::Corrupt { found, written }),
             _ => Ok(()),
@@ -224,9 +229,10 @@ impl Core {
     fn choose(&self, read: &mut Read<'_>, lookup: Lookup) {
         let now = self.now();
         let is_suspect = |endpoint: &str| self.suspects.contains(endpoint, now);
-        let view = Viewpoint { endpoint: self.engine.endpoint().unwrap_or_default(), is_suspect: &is_suspect };
+        let view = Viewpoint { endpoint: self.endpoint().unwrap_or_default(), is_suspect: &is_suspect };
         read.order = readable(&lookup.replicas, &view);
         read.at = 0;
+        read.fill = None;
         let first = read.order.first().and_then(|index| lookup.replicas.get(*index as usize));
         match first.map(object_size) {
             Some(size) => {
@@ -234,6 +240,9 @@ impl Core {
                 read.lookup = Some(lookup);
                 if let Err(error) = read.into.prepare(size) {
                     read.outcome = Some(Err(error));
+                }
+                if let Some(cache) = &self.hot {
+                    self.consult_cache(cache, read);
                 }
             }
             None => read.outcome = Some(Err(Error::NoReadableReplica)),
@@ -266,6 +275,9 @@ impl<'c, 'a> Reads<'c, 'a> {
             self.deadline = self.deadline.with_bytes(&self.core.config.limits, bytes);
             while self.transfer_round() {}
             self.check_leases();
+        }
+        if let Some(cache) = &self.core.hot {
+            self.list.iter_mut().for_each(|read| self.core.deliver(cache, read));
         }
         self.count();
     }
@@ -307,14 +319,14 @@ impl<'c, 'a> Reads<'c, 'a> {
         let until = self.attempt_ends();
         let mut mover = Mover::new(Opcode::Read, &self.core.engine, self.list.len());
         for (index, read) in self.list.iter_mut().enumerate() {
-            let Read { lookup, order, at, into, size, outcome, .. } = read;
+            let Read { lookup, order, at, into, fill, size, outcome, .. } = read;
             let open = outcome.is_none() && *at < order.len();
             let replica = lookup.as_ref().zip(order.get(*at)).and_then(|(l, i)| l.replicas.get(*i as usize));
             let (true, Some(buffer)) = (open, replica.and_then(ReplicaDescriptor::memory)) else { continue };
             if *size == 0 {
                 continue;
             }
-            match into.pieces(*size) {
+            match target(into, fill, *size) {
                 Ok(pieces) => mover.add(index as u32, pieces, buffer),
                 Err(error) => *outcome = Some(Err(error)),
             }
@@ -412,6 +424,7 @@ impl<'c, 'a> Reads<'c, 'a> {
                 _ => counters.failed_reads.add(1),
             }
         }
-        counters.get_latency.record(self.deadline.elapsed(self.core.now()));
+        let latency = if self.list.len() == 1 { &counters.get_latency } else { &counters.batch_get_latency };
+        latency.record(self.deadline.elapsed(self.core.now()));
     }
 }

@@ -1,6 +1,7 @@
 //! What a client does, as batches; the single call is a batch of one.
 
 mod get;
+mod hot_reads;
 mod keys;
 mod put;
 mod ranges;

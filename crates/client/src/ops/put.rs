@@ -379,7 +379,8 @@ impl<'c, 'i, 'a> Writes<'c, 'i, 'a> {
                 _ => counters.failed_writes.add(1),
             }
         }
-        counters.put_latency.record(self.deadline.elapsed(self.core.now()));
+        let latency = if self.list.len() == 1 { &counters.put_latency } else { &counters.batch_put_latency };
+        latency.record(self.deadline.elapsed(self.core.now()));
     }
 }
 
@@ -438,8 +439,12 @@ impl Core {
         if effective.host_id.is_empty() {
             self.config.host_id().clone_into(&mut effective.host_id);
         }
-        if effective.preferred_segments.is_empty() && !effective.preferred_segment.is_empty() {
-            effective.preferred_segments.push(effective.preferred_segment.clone());
+        if effective.preferred_segments.is_empty() {
+            if !effective.preferred_segment.is_empty() {
+                effective.preferred_segments.push(effective.preferred_segment.clone());
+            } else if self.config.local_first && self.lent.bytes() > 0 {
+                effective.preferred_segments.push(self.hostname.clone());
+            }
         }
         effective.keep(indices, of);
         effective

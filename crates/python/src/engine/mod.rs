@@ -18,10 +18,11 @@ mod tensor;
 mod transfer_engine;
 mod wait;
 
-pub(crate) use live::close_all;
+pub(crate) use live::{Live as EngineLive, close_all};
 pub(crate) use notify::{InnerTransferEngine, TransferNotify};
 pub(crate) use received::{ReceivedData, ReceivedTensor};
 pub(crate) use rpc_interface::{RpcInterface, client, server, settle, stop_all};
 pub(crate) use scatter::ScatterTransferTicket;
 pub(crate) use shared_segment::SharedSegment;
 pub(crate) use transfer_engine::TransferEngine;
+pub(crate) use wait::SLICE;

@@ -68,4 +68,11 @@ impl TransferNotify {
 
 /// The engine inside a `TransferEngine`, for modules that take one.
 #[pyclass(module = "mooncake.engine", frozen)]
-pub(crate) struct InnerTransferEngine(#[expect(dead_code, reason = "keeps the engine alive")] pub(crate) Arc<Live>);
+pub(crate) struct InnerTransferEngine(pub(crate) Arc<Live>);
+
+impl InnerTransferEngine {
+    /// The engine.
+    pub(crate) fn live(&self) -> Arc<Live> {
+        Arc::clone(&self.0)
+    }
+}

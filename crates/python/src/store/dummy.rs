@@ -28,7 +28,7 @@ impl Store {
             let attached = Dummy::attach(&DummyConfig::new(server_address.0, local_buffer_size.0));
             match attached.and_then(|dummy| Ok((dummy, closed?))) {
                 Ok((dummy, closed)) => {
-                    *self.live.write() = Some(Arc::new(Live::new(closed, false).attached(dummy)));
+                    *self.live.write() = Some(Arc::new(Live::new(closed, false, None).attached(dummy)));
                     0
                 }
                 Err(error) => {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use yb_client::{Client, Health};
+use yb_client::Health;
 
 use super::Store;
 use crate::live::Live;
@@ -24,9 +24,9 @@ impl Store {
                 old.backend().close();
             }
             let allow_empty = arguments.allow_empty;
-            match Client::connect(arguments.into_config()) {
-                Ok(client) => {
-                    *self.live.write() = Some(Arc::new(Live::new(client, allow_empty)));
+            match arguments.connect() {
+                Ok((client, engine)) => {
+                    *self.live.write() = Some(Arc::new(Live::new(client, allow_empty, engine)));
                     0
                 }
                 Err(error) => {
@@ -35,6 +35,12 @@ impl Store {
                 }
             }
         })
+    }
+
+    /// Says in the log what is strange about a setup that is not refused for it.
+    fn _warn_setup(&self, text: &str) {
+        crate::logs::start();
+        tracing::warn!("{text}");
     }
 
     /// Keeps why a setup was refused before any client was made.

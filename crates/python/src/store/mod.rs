@@ -14,6 +14,7 @@ mod keys;
 mod life;
 mod ranges;
 mod replicas;
+mod segments;
 mod sessions;
 mod value;
 
@@ -51,6 +52,21 @@ impl Store {
             self.last.set("the store is not set up, or closed");
         }
         live
+    }
+
+    /// The client of a Python object that is a store, or that has one under the name `_store` or `store` (consumers wrap
+    /// it): `TypeError` for any other object, None for a store that is not set up.
+    pub(crate) fn live_of(object: &Bound<'_, PyAny>) -> PyResult<Option<Arc<Live>>> {
+        if let Ok(store) = object.cast::<Store>() {
+            return Ok(store.get().live());
+        }
+        for name in ["_store", "store"] {
+            let inner = object.getattr_opt(name)?;
+            if let Some(store) = inner.as_ref().and_then(|inner| inner.cast::<Store>().ok()) {
+                return Ok(store.get().live());
+            }
+        }
+        Err(pyo3::exceptions::PyTypeError::new_err("expected a MooncakeDistributedStore"))
     }
 
     /// Runs `call` without the interpreter; `otherwise` when there is no client.

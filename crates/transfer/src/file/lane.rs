@@ -48,7 +48,7 @@ impl Lanes {
         if let Some(lane) = self.idle.lock().pop() {
             return Ok(lane);
         }
-        let options = SegmentOptions { huge_pages: HugePages::Never, populate: false };
+        let options = SegmentOptions { huge_pages: HugePages::Never, ..SegmentOptions::default() };
         let bounce = MemorySegment::create(BOUNCE_BUFFERS as u64 * BOUNCE, options).map_err(io::Error::other)?;
         let mut ring = if settings.uring { self.ring(settings.depth) } else { None };
         // Without it, the pages are looked up at each operation.

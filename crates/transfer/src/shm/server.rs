@@ -63,10 +63,12 @@ impl ShmPort {
         })
     }
 
-    /// True when no peer that says it is `writer` has our memory mapped; without a writer, when nobody has.
+    /// True when no peer that may be `writer` has our memory mapped; without a writer, when nobody has. A peer that does
+    /// not say who it is (an engine that several clients share) may be anybody.
     pub(crate) fn is_quiet(&self, writer: Option<ClientId>) -> bool {
         let guests = self.guests.lock();
-        writer.map_or(guests.is_empty(), |writer| guests.values().all(|guest| guest.writer != writer))
+        let may_be = |guest: ClientId, writer| guest == writer || guest == ClientId::default();
+        writer.map_or(guests.is_empty(), |writer| !guests.values().any(|guest| may_be(guest.writer, writer)))
     }
 
     /// Takes a new connection if it is of our user.

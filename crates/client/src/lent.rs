@@ -90,7 +90,7 @@ mod tests {
         lent.add(two.clone());
         assert_eq!((lent.bytes(), lent.ids().len()), (2 << 20, 2));
         lent.let_leave(one.id);
-        assert_eq!(lent.mounted(), [two.clone()]);
+        assert_eq!(lent.mounted(), std::slice::from_ref(&two));
         assert_eq!(lent.leaving(), [one.id]);
         assert!(!lent.has(one.id) && lent.has(two.id) && lent.bytes() == 1 << 20);
         assert_eq!(lent.remove(one.id), Some(1 << 30));

@@ -43,7 +43,7 @@ impl Core {
     /// Lends a part of a file or of a device that can be mapped.
     pub(crate) fn mount_file(&self, path: &Path, offset: u64, size: u64) -> Result<SegmentId> {
         check_size(size)?;
-        if offset % PAGE != 0 {
+        if !offset.is_multiple_of(PAGE) {
             return Err(Error::invalid(format!("offset {offset} is no multiple of the page size")));
         }
         let end = offset.checked_add(size).ok_or_else(|| Error::invalid("the range exceeds every file"))?;

@@ -38,8 +38,7 @@ fn an_object_that_is_read_often_is_read_once_from_its_owner() {
     assert_eq!(reader.get_into("k", &mut room), Ok(10_000));
     assert!(room[..10_000] == value(1) && room[10_000..] == [0; 100]);
     let (mut head, mut tail) = (vec![0; 4000], vec![0; 6000]);
-    let into =
-        [&mut head[..], &mut tail[..]].map(|part| yb_client::LocalBuffer::destination(part)).into_iter().collect();
+    let into = [&mut head[..], &mut tail[..]].map(yb_client::LocalBuffer::destination).into_iter().collect();
     assert_eq!(reader.batch_get_items([GetItem { key: b"k", into }]), [Ok(10_000)]);
     assert!([head, tail].concat() == value(1));
     let lookup = reader.query("k").unwrap();

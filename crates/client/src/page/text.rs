@@ -114,8 +114,8 @@ pub(crate) fn summary(core: &Core) -> String {
     let mut text = format!("client {} of {}\n", core.hostname, core.link.address());
     for (call, _, durations) in calls(&counted) {
         let count = durations.count();
-        if count > 0 {
-            let _ = writeln!(text, "{call}: {count} calls, {} us on average", durations.sum_us / count);
+        if let Some(average) = durations.sum_us.checked_div(count) {
+            let _ = writeln!(text, "{call}: {count} calls, {average} us on average");
         }
     }
     for rpc in core.link.times() {

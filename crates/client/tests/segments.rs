@@ -18,8 +18,16 @@ struct Pool {
     _wheel: Option<Process>,
 }
 
+/// A master of ours with short leases: it lets memory rest that comes back at addresses which readers may still have a
+/// lease on, and the system likes to give the same addresses again.
+fn master() -> Master {
+    let mut config = MasterConfig::embedded();
+    config.catalog.lease_ttl = Duration::from_millis(300);
+    Master::start(config).unwrap()
+}
+
 fn under_each(test: impl Fn(&str)) {
-    let master = Master::start(MasterConfig::embedded()).unwrap();
+    let master = master();
     let ours = Pool { address: master.rpc_address().to_string(), _ours: Some(master), _wheel: None };
     test(&ours.address);
     if let Some((process, address)) = wheel_master(&[]) {
@@ -53,7 +61,7 @@ fn a_client_lends_more_and_takes_it_back() {
         assert_eq!(lender.unmount_segments(&[id, first], Duration::ZERO), refused, "the other one leaves all the same");
         assert_eq!(reader.put("none", b"x", &plain()), Err(Error::NoSpace));
         let third = lender.mount_segment(16 * MIB, SegmentOptions::default()).unwrap();
-        // A master that has just found no room looks again a moment later.
+        // At the addresses of one that has left it rests until the last lease there is over.
         wait_until("room in the third", || reader.put("again", b"x", &plain()).is_ok());
         lender.close();
         assert_eq!(lender.mount_segment(16 * MIB, SegmentOptions::default()), Err(Error::Closed));
@@ -84,7 +92,7 @@ fn a_segment_with_a_grace_period_is_read_until_its_end() {
 
 #[test]
 fn files_and_memory_of_the_caller_are_lent() {
-    let master = Master::start(MasterConfig::embedded()).unwrap();
+    let master = master();
     let address = master.rpc_address().to_string();
     let lender = requester(&address);
     let file = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
@@ -104,7 +112,7 @@ fn files_and_memory_of_the_caller_are_lent() {
 
     let id = lender.mount_memory(ForeignMemory::leaked(16 << 20)).unwrap();
     assert!(matches!(lender.mount_memory(ForeignMemory::leaked(1 << 20)), Err(Error::Invalid(_))), "below the least");
-    reader.put("of the caller", &value, &plain()).unwrap();
+    wait_until("the memory has rested", || reader.put("of the caller", &value, &plain()).is_ok());
     assert!(reader.get("of the caller").unwrap() == value);
     lender.unmount_segments(&[id], Duration::ZERO).unwrap();
     assert_eq!(reader.get("of the caller"), Err(Error::NotFound));
@@ -112,7 +120,7 @@ fn files_and_memory_of_the_caller_are_lent() {
 
 #[test]
 fn options_that_the_machine_lacks_do_not_keep_memory_from_being_lent() {
-    let master = Master::start(MasterConfig::embedded()).unwrap();
+    let master = master();
     let address = master.rpc_address().to_string();
     let options =
         SegmentOptions { huge_pages: HugePages::Reserved1G, numa_node: Some(1000), ..SegmentOptions::default() };
@@ -129,7 +137,7 @@ fn options_that_the_machine_lacks_do_not_keep_memory_from_being_lent() {
 
 #[test]
 fn a_client_that_only_asks_lends_nothing() {
-    let master = Master::start(MasterConfig::embedded()).unwrap();
+    let master = master();
     let address = master.rpc_address().to_string();
     let _node = node(&address, 16 * MIB);
     let asks = Client::connect(ClientConfig { protocol: "rpc_only".into(), local_buffer_size: 0, ..config(&address) });
@@ -187,7 +195,7 @@ fn a_shared_engine_without_devices_is_no_rdma() {
 
 #[test]
 fn puts_go_to_own_memory_first_when_asked_to() {
-    let master = Master::start(MasterConfig::embedded()).unwrap();
+    let master = master();
     let address = master.rpc_address().to_string();
     let _other = node(&address, 64 * MIB);
     let lender = Client::connect(ClientConfig { local_first: true, global_segment_size: 64 * MIB, ..config(&address) });

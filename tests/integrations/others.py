@@ -121,9 +121,10 @@ def full_store(check, client, other):
         check("transfer-queue: a full store is an error", False)
     except RuntimeError as e:
         check("transfer-queue: a full store is an error", "-200" in str(e), str(e)[:160])
-    got = other.get([f"full{i}" for i in range(stored)], [(1 << 18,)] * stored, [torch.float32] * stored)
+    got = other.get([f"full{i}" for i in range(10)], [(1 << 18,)] * 10, [torch.float32] * 10)
     check("transfer-queue: pinned objects stay when it is full", stored > 20 and
           all(torch.equal(t, block + i) for i, t in enumerate(got)), stored)
+    # ten only: in our pool the space of what somebody read comes back when its lease ends, and this master's are long
     client.clear([f"full{i}" for i in range(stored)])
     client.put(["after"], [block])
     check("transfer-queue: room again after clear", torch.equal(other.get(["after"], [(1 << 18,)], [torch.float32])[0],

@@ -64,7 +64,8 @@ pub struct ClientConfig {
     pub local_hostname: String,
     /// Never connects, and answers every call as closed: stands in where somebody else does a store's work.
     pub offline: bool,
-    /// `P2PHANDSHAKE`.
+    /// `P2PHANDSHAKE`: segments are named by the address of their handshake. Else the store in which names are looked up
+    /// and this client's is published, when it lends memory: `http://host:port/metadata`, `etcd://...`, `redis://...`.
     pub metadata_server: String,
     /// Bytes lent to the pool; 0 lends nothing, otherwise at least [`MIN_SEGMENT_BYTES`].
     pub global_segment_size: u64,
@@ -174,10 +175,7 @@ impl ClientConfig {
         if host.is_empty() || port.is_some_and(|p| p.parse::<u16>().is_err()) {
             return Err(Error::invalid(format!("local_hostname {:?} is not host or host:port", self.local_hostname)));
         }
-        if !self.metadata_server.eq_ignore_ascii_case(P2P_HANDSHAKE) {
-            let text = format!("metadata server {:?} is not supported, use {P2P_HANDSHAKE}", self.metadata_server);
-            return Err(Error::invalid(text));
-        }
+        yb_metadata::StoreAddress::parse(self.metadata_address()).map_err(|error| Error::invalid(error.to_string()))?;
         self.check_protocol(engine)?;
         if self.global_segment_size != 0 && self.global_segment_size < MIN_SEGMENT_BYTES {
             return Err(Error::invalid(format!(
@@ -193,6 +191,16 @@ impl ClientConfig {
             (host, Some(port)) if !host.is_empty() && port.parse::<u16>().is_ok() => Ok(()),
             _ => Err(Error::invalid(format!("master address {:?} is not host:port", self.master_address))),
         }
+    }
+
+    /// Where names are looked up; `P2PHANDSHAKE` in any case of its letters.
+    pub(crate) fn metadata_address(&self) -> &str {
+        if self.uses_store() { &self.metadata_server } else { P2P_HANDSHAKE }
+    }
+
+    /// Whether engines find each other by names in a metadata store.
+    pub(crate) fn uses_store(&self) -> bool {
+        !self.metadata_server.eq_ignore_ascii_case(P2P_HANDSHAKE)
     }
 
     fn check_protocol(&self, engine: Option<&Engine>) -> Result<()> {
@@ -313,11 +321,15 @@ mod tests {
     fn the_default_is_accepted() {
         ClientConfig::default().check(None).unwrap();
         ClientConfig { protocol: RPC_ONLY.into(), ..ClientConfig::default() }.check(None).unwrap();
+        for store in ["p2phandshake", "http://x/metadata", "etcd://a:1;b:2", "redis://x:6379"] {
+            ClientConfig { metadata_server: store.into(), ..ClientConfig::default() }.check(None).unwrap();
+        }
     }
 
     #[test]
     fn what_cannot_work_is_refused_by_name() {
-        assert!(refused(|c| c.metadata_server = "http://x/metadata".into()).contains("http://x/metadata"));
+        assert!(refused(|c| c.metadata_server = "ftp://x/metadata".into()).contains("ftp://x/metadata"));
+        assert!(refused(|c| c.metadata_server = String::new()).contains("empty"));
         assert!(refused(|c| c.protocol = "rdma".into()).contains("not in this build"));
         assert!(refused(|c| c.protocol = "tpc".into()).contains("unknown protocol"));
         let lends = refused(|c| (c.protocol, c.global_segment_size) = (RPC_ONLY.into(), 1 << 30));

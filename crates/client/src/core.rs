@@ -119,9 +119,9 @@ impl Core {
         Ok(())
     }
 
-    /// Where peers reach what this client lends; `None` while it lends nothing.
+    /// The name under which peers open what this client lends (an address, without a metadata store); `None` while it lends nothing.
     pub(crate) fn endpoint(&self) -> Option<&str> {
-        self.engine.endpoint().or_else(|| self.lender.get().and_then(Engine::endpoint))
+        self.engine.name().or_else(|| self.lender.get().and_then(Engine::name))
     }
 
     /// Bytes of copies of objects that are read often.

@@ -89,7 +89,7 @@ impl Core {
             name: self.hostname.clone(),
             base: address,
             size,
-            te_endpoint: engine.endpoint().unwrap_or_default().to_owned(),
+            te_endpoint: engine.name().unwrap_or_default().to_owned(),
             protocol: self.config.protocol.clone(),
             host_id: self.config.host_id().to_owned(),
             ..Segment::default()

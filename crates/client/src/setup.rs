@@ -2,7 +2,7 @@
 
 // What a client lends, then and later, is in `segments.rs`.
 
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -32,6 +32,7 @@ impl Core {
         config.check(shared.as_ref())?;
         let clock = Clock::real();
         let mut rng = Rng::from_entropy();
+        let config = named(config, &mut rng);
         let client_id = ClientId(rng.uuid());
         let link = MasterLink::new(link_settings(&config, client_id, config.master_connections), clock.clone())?;
         if !config.offline {
@@ -117,11 +118,37 @@ pub(crate) fn start_engine(config: &ClientConfig, clock: &Clock, client_id: Clie
         let ip = resolve(host)?;
         settings.listen = Some(SocketAddr::new(ip, config.listen_port));
         settings.data_listen = Some(SocketAddr::new(ip, config.data_port));
+        if config.uses_store() && config.listen_port == 0 {
+            settings.listen = Some(SocketAddr::new(ip, named_port(config, ip)));
+        }
         settings.advertise_host = Some(config.host().to_owned());
         settings.port_range = config.port_range.clone();
     }
-    let engine = Engine::builder().settings(settings).clock(clock.clone()).build();
-    engine.map_err(|error| Error::setup("the transfer engine", error))
+    let store = yb_metadata::connect(config.metadata_address()).map_err(|error| Error::setup("names", error))?;
+    let builder = Engine::builder().settings(settings).clock(clock.clone());
+    let builder = match store {
+        Some(store) => builder.metadata(store).name(&config.local_hostname),
+        None => builder,
+    };
+    builder.build().map_err(|error| Error::setup("the transfer engine", error))
+}
+
+/// With a metadata store the name is what peers open: it has to be whole before the engine starts.
+fn named(config: ClientConfig, rng: &mut Rng) -> ClientConfig {
+    match split_host_port(&config.local_hostname) {
+        (host, None) if config.uses_store() => {
+            let local_hostname = drawn(host, &config, rng);
+            ClientConfig { local_hostname, ..config }
+        }
+        _ => config,
+    }
+}
+
+/// The port of the name, if it is free: who takes the name for an address (a master of ours dials it) finds us there.
+/// If it is not, the handshake takes any, and the store tells which.
+fn named_port(config: &ClientConfig, ip: IpAddr) -> u16 {
+    let port = split_host_port(&config.local_hostname).1.and_then(|port| port.parse().ok()).unwrap_or(0);
+    if TcpListener::bind((ip, port)).is_ok() { port } else { 0 }
 }
 
 /// The address to listen on; IPv4 before IPv6, as the peers connect.
@@ -142,6 +169,10 @@ fn hostname(config: &ClientConfig, engine: &Engine, rng: &mut Rng) -> String {
     if let Some(endpoint) = engine.endpoint() {
         return endpoint.to_owned();
     }
+    drawn(host, config, rng)
+}
+
+fn drawn(host: &str, config: &ClientConfig, rng: &mut Rng) -> String {
     let range = config.port_range.clone().unwrap_or(NAME_PORTS);
     let port = u64::from(*range.start()) + rng.below(range.len() as u64);
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }

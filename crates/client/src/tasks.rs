@@ -266,7 +266,7 @@ impl TaskDuty {
             return Ok(());
         }
         let source = begun.source.memory().ok_or_else(|| fail("the source is not in memory"))?;
-        if self.engine.endpoint() != Some(source.transport_endpoint.as_str()) {
+        if self.engine.name() != Some(source.transport_endpoint.as_str()) {
             return Err(Failure::of(ErrorCode::REPLICA_NOT_IN_LOCAL_MEMORY));
         }
         let local = self.engine.local(source.buffer_address, source.size);

@@ -22,7 +22,7 @@ pub struct NodeConfig {
     pub handshake_port: u16,
     /// Data port; 0 takes any free one.
     pub data_port: u16,
-    /// `P2PHANDSHAKE`.
+    /// `P2PHANDSHAKE`, or where the store of names is.
     pub metadata_server: String,
     /// `tcp`.
     pub protocol: String,
@@ -36,6 +36,8 @@ pub struct NodeConfig {
     pub tenant_id: String,
     /// How dummy clients are served; `None`: not at all.
     pub dummies: Option<DummyService>,
+    /// Port of the HTTP page at `listen_host`; `None`: none is served.
+    pub page_port: Option<u16>,
 }
 
 /// How dummy clients are served.
@@ -99,6 +101,7 @@ impl NodeConfig {
             shared_memory: values.flag("shared_memory") && ClientConfig::default().shared_memory,
             tenant_id: values.text("tenant_id").to_owned(),
             dummies: values.flag("serve_dummies").then_some(dummies),
+            page_port: values.flag("enable_http_server").then(|| port("http_port")),
         })
     }
 
@@ -113,8 +116,10 @@ impl NodeConfig {
             0 => name(&host),
             port => format!("{}:{port}", name(&host)),
         };
+        let page = self.page_port.map(|port| self.listen_at(port)).transpose()?;
         Ok(ClientConfig {
             local_hostname,
+            page,
             metadata_server: self.metadata_server.clone(),
             global_segment_size: self.segment_bytes,
             local_buffer_size: 0,
@@ -136,10 +141,14 @@ impl NodeConfig {
     /// [`ConfigError::Listen`].
     pub(crate) fn daemon(&self) -> Result<Option<DaemonSettings>, ConfigError> {
         let Some(DummyService { threads, users }) = self.dummies.clone() else { return Ok(None) };
-        let failed = |source| ConfigError::Listen { host: self.listen_host.clone(), source };
-        let mut found = (self.listen_host.as_str(), self.port).to_socket_addrs().map_err(failed)?;
-        let listen: SocketAddr = found.next().ok_or_else(|| failed(std::io::Error::other("it has no address")))?;
+        let listen = self.listen_at(self.port)?;
         Ok(Some(DaemonSettings { threads, users, ..DaemonSettings::at(listen) }))
+    }
+
+    fn listen_at(&self, port: u16) -> Result<SocketAddr, ConfigError> {
+        let failed = |source| ConfigError::Listen { host: self.listen_host.clone(), source };
+        let mut found = (self.listen_host.as_str(), port).to_socket_addrs().map_err(failed)?;
+        found.next().ok_or_else(|| failed(std::io::Error::other("it has no address")))
     }
 
     fn advertised(&self) -> Result<String, ConfigError> {

@@ -6,7 +6,6 @@
 use yb_settings::{Kind, Setting, Table, Unit};
 
 const OFFLOAD: &str = "offload to the node's disk";
-const HTTP: &str = "the HTTP server of a client";
 
 /// Every setting of `yuebing node`.
 pub static NODE: Table = Table {
@@ -26,7 +25,7 @@ pub static NODE: Table = Table {
                     .unit(Unit::Address),
                 Setting::ours("handshake_port", Kind::U32, "0", "Port of the handshake with other nodes and clients. 0 takes any free one.").port(),
                 Setting::ours("data_port", Kind::U32, "0", "Port for the bytes. 0 takes any free one.").port(),
-                Setting::peer("metadata_server", Kind::Text, "P2PHANDSHAKE", "P2PHANDSHAKE: nodes tell each other what they have. Anything else is refused (the peer defaults to an HTTP server).")
+                Setting::peer("metadata_server", Kind::Text, "P2PHANDSHAKE", "P2PHANDSHAKE: nodes tell each other what they have. Or a store of names: http://host:port/metadata (the default of the peer), etcd://, redis://.")
                     .env("MOONCAKE_TE_META_DATA_SERVER"),
             ],
         ),
@@ -63,8 +62,8 @@ pub static NODE: Table = Table {
                 Setting::peer("enable_offload", Kind::Bool, "false", "Offload to disk.").not_built(OFFLOAD),
                 Setting::peer("start_offload_rpc_server", Kind::Bool, "true", "Serve offloaded objects.")
                     .no_effect("it only acts with enable_offload"),
-                Setting::peer("enable_http_server", Kind::Bool, "false", "Serve health and metrics.").not_built(HTTP),
-                Setting::peer("http_port", Kind::U32, "9300", "Its port.").port().no_effect("it only acts with enable_http_server"),
+                Setting::peer("enable_http_server", Kind::Bool, "false", "Serve /health, /metrics and /metrics/summary at host."),
+                Setting::peer("http_port", Kind::U32, "9300", "Its port, with enable_http_server. 0 takes any free one.").port(),
             ],
         ),
         (

@@ -57,7 +57,11 @@ pub static VARIABLES: &[Variable] = &[
     honoured("MOONCAKE_CONFIG_PATH", "", "JSON file with the fields below, by their names in small letters"),
     honoured("MOONCAKE_MASTER", "", "the master, `host:port` (field `master_server_address`)"),
     honoured("MOONCAKE_LOCAL_HOSTNAME", "localhost", "own host, with a port or without"),
-    honoured("MOONCAKE_TE_META_DATA_SERVER", "P2PHANDSHAKE", "field `metadata_server`; anything else is refused"),
+    honoured(
+        "MOONCAKE_TE_META_DATA_SERVER",
+        "P2PHANDSHAKE",
+        "field `metadata_server`; or a store of names: `http://host:port/metadata`, `etcd://…`, `redis://…`",
+    ),
     honoured("MOONCAKE_GLOBAL_SEGMENT_SIZE", "3200 MiB", "bytes lent to the pool, such as `4GB`"),
     honoured("MOONCAKE_LOCAL_BUFFER_SIZE", "1 GiB", "what a `BufferPool` may hold, half of it"),
     honoured("MOONCAKE_PROTOCOL", "tcp", "`tcp` or `rpc_only`"),

@@ -44,8 +44,8 @@ fn is_honoured(name: &str) -> bool {
         "MOONCAKE_MASTER" => joined("other:2").master_address == "other:2",
         "MOONCAKE_LOCAL_HOSTNAME" => joined("me").local_hostname == "me",
         "MOONCAKE_TE_META_DATA_SERVER" => {
-            let other = ClientConfig::load(&lookup(&[("MOONCAKE_MASTER", "m:1"), (name, "etcd://x")]));
-            joined("p2phandshake").metadata_server == "p2phandshake" && other.is_err()
+            let other = ClientConfig::load(&lookup(&[("MOONCAKE_MASTER", "m:1"), (name, "ftp://x")]));
+            joined("etcd://x:2379").metadata_server == "etcd://x:2379" && other.is_err()
         }
         "MOONCAKE_GLOBAL_SEGMENT_SIZE" => joined("1.5GB").global_segment_size == 3 << 29,
         "MOONCAKE_LOCAL_BUFFER_SIZE" => joined("2kb").local_buffer_size == 2048,

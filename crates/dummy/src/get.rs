@@ -195,10 +195,10 @@ impl Core {
         let guess = self.guess(keys.len());
         let mut answers: Vec<Result<Found>> = keys.iter().map(|_| Err(Error::Closed)).collect();
         let mut group = Group::default();
-        for index in 0..keys.len() {
+        for (index, answer) in answers.iter_mut().enumerate() {
             match self.place(guess).map_or_else(|| self.own_place(guess), Ok) {
                 Ok(place) => group.add(index, Pieces::from_iter([(place.address(), guess)]), Some(place)),
-                Err(error) => answers[index] = Err(error),
+                Err(error) => *answer = Err(error),
             }
         }
         for (index, answer, place) in self.fetch(group, keys) {

@@ -159,9 +159,9 @@ fn a_signal_ends_a_node_cleanly_and_at_once() {
 
 #[test]
 fn a_node_that_cannot_start_says_why() {
-    let output = command("127.0.0.1:1", &["--metadata_server=etcd://h:2379"]).stderr(Stdio::piped()).output().unwrap();
+    let output = command("127.0.0.1:1", &["--metadata_server=ftp://h:2379"]).stderr(Stdio::piped()).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("etcd://h:2379"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("ftp://h:2379"));
     let address = format!("127.0.0.1:{}", free_port());
     let output = command(&address, &[]).stderr(Stdio::piped()).output().unwrap();
     assert_eq!(output.status.code(), Some(1));

@@ -88,6 +88,9 @@ pub(super) fn into_ranges_staged(shared: &Shared, args: LocalGetIntoRangesStaged
     read(shared, client_id, &wanted)
 }
 
+/// What is wanted of one key, and where each answer goes.
+type OfKey<'a> = (Vec<Fragment<'a>>, Vec<[usize; 3]>);
+
 fn read(shared: &Shared, client_id: yb_types::ClientId, wanted: &Wanted<'_>) -> Answers {
     let mut answers = wanted.refused();
     let windows = match shared.dummies.get(client_id) {
@@ -95,7 +98,7 @@ fn read(shared: &Shared, client_id: yb_types::ClientId, wanted: &Wanted<'_>) -> 
         Err(_) => return answers,
     };
     // An object is read once, whatever buffers its ranges go to.
-    let mut by_key: BTreeMap<&[u8], (Vec<Fragment<'_>>, Vec<[usize; 3]>)> = BTreeMap::new();
+    let mut by_key: BTreeMap<&[u8], OfKey<'_>> = BTreeMap::new();
     for place in wanted.places() {
         if let Some((key, fragment)) = wanted.fragment(place, &windows) {
             let (fragments, places) = by_key.entry(key).or_default();

@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
-use yb_client::{Error, ForeignMemory, LocalBuffer, MemoryRange};
+use yb_client::{Error, ForeignMemory, LocalBuffer};
 use yb_types::{ReplicateConfig as Wanted, SoftPinAction};
 
 use super::Live;
@@ -123,14 +123,6 @@ pub(super) unsafe fn memory(
 /// # Safety
 /// The range is memory that may be read and written until the call returns.
 pub(super) unsafe fn lend(live: &Live, buffer: *mut c_void, size: usize) -> Result<LocalBuffer<'static>, Error> {
-    let (address, len) = (buffer as u64, size as u64);
-    if size > 0 && (buffer.is_null() || address.checked_add(len).is_none()) {
-        return Err(invalid(format!("{size} bytes at {buffer:p} are no memory")));
-    }
-    match live.client.local(MemoryRange { address, len }) {
-        Ok(registered) => Ok(registered),
-        Err(reaches_over) if live.client.local(MemoryRange { address, len: 1 }).is_ok() => Err(reaches_over),
-        // SAFETY: passed on.
-        Err(_) => Ok(unsafe { ForeignMemory::new(address, len) }.into()),
-    }
+    // SAFETY: passed on.
+    live.client.lend(unsafe { ForeignMemory::new(buffer as u64, size as u64) })
 }

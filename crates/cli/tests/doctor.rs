@@ -132,7 +132,7 @@ fn a_pool_that_runs_answers() {
     let (master, admin) = (said["master"].as_str().unwrap(), said["admin"].as_str().unwrap());
     let status = yuebing().args(["status", "--json", "--admin", admin]).output().unwrap();
     let status: Value = serde_json::from_slice(&status.stdout).unwrap();
-    let node = status["segments"][0]["name"].as_str().unwrap();
+    let node = status["segments"][0]["endpoint"].as_str().unwrap();
     let (_, report) = doctor(&["--master", master, "--peer", node]);
     for id in ["master", "peer", "advertised", "dial-back"] {
         assert_eq!(check(&report, id)["status"], "ok", "{report}");

@@ -112,8 +112,10 @@ impl NodeConfig {
     pub(crate) fn client(&self) -> Result<ClientConfig, ConfigError> {
         let host = self.advertised()?;
         let name = |host: &str| if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+        // A name in a store has a port at which the node's handshake listens; at `port` its daemon does.
+        let in_store = !self.metadata_server.eq_ignore_ascii_case(yb_client::P2P_HANDSHAKE);
         let local_hostname = match self.port {
-            0 => name(&host),
+            port if port == 0 || in_store => name(&host),
             port => format!("{}:{port}", name(&host)),
         };
         let page = self.page_port.map(|port| self.listen_at(port)).transpose()?;

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::failure::{Exit, Failure, Outcome};
 use crate::http;
@@ -42,6 +43,10 @@ pub struct Segment {
     pub endpoint: Option<String>,
     /// `OK`, or what keeps new objects away, if the master says.
     pub status: Option<String>,
+    /// The client that lends it, if the master says.
+    pub client: Option<String>,
+    /// How its bytes move, if the master says.
+    pub protocol: Option<String>,
     /// Bytes in use.
     pub used_bytes: u64,
     /// Bytes lent.
@@ -60,6 +65,19 @@ struct Detail {
     te_endpoint: Option<String>,
     #[serde(default)]
     status: Option<String>,
+    #[serde(default)]
+    client_id: Option<String>,
+    #[serde(default)]
+    protocol: Option<String>,
+}
+
+/// Everything that one look at the admin port gives.
+#[derive(Clone, Debug, Default)]
+pub struct Sample {
+    /// At a glance.
+    pub status: Status,
+    /// All metrics without labels, by name.
+    pub numbers: BTreeMap<String, f64>,
 }
 
 /// Asks the admin port.
@@ -67,19 +85,75 @@ struct Detail {
 /// # Errors
 /// [`Exit::Unreachable`] if nothing answers there.
 pub fn status(admin: &str) -> Outcome<Status> {
+    Ok(sample(admin)?.status)
+}
+
+/// As [`status`], with all metrics.
+///
+/// # Errors
+/// [`Exit::Unreachable`] if nothing answers there.
+pub fn sample(admin: &str) -> Outcome<Sample> {
     let metrics = text(admin, "/metrics")?;
-    let mut status = from_metrics(admin, &metrics);
+    let mut sample = from_metrics(admin, &metrics);
     // Masters without this page still have the numbers above.
     let details = http::get(admin, "/get_segments_detail").ok().filter(|answer| answer.status == 200);
     if let Some(details) = details.and_then(|answer| serde_json::from_slice::<Details>(&answer.body).ok()) {
         for detail in details.segments {
-            if let Some(segment) = status.segments.iter_mut().find(|s| s.name == detail.segment_name) {
+            if let Some(segment) = sample.status.segments.iter_mut().find(|s| s.name == detail.segment_name) {
                 segment.endpoint = detail.te_endpoint;
                 segment.status = detail.status;
+                segment.client = detail.client_id;
+                segment.protocol = detail.protocol;
             }
         }
     }
-    Ok(status)
+    Ok(sample)
+}
+
+/// Asks for, or changes, something whose answer is a JSON object.
+///
+/// # Errors
+/// [`Exit::Unreachable`] if nothing answers there; what the master says if it refuses.
+pub fn call(admin: &str, method: &str, path: &str, body: &str) -> Outcome<Value> {
+    let answer = http::request(admin, method, path, body).map_err(unreachable)?;
+    let value: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    if answer.status == 200 {
+        return Ok(value);
+    }
+    let why = match value["error_message"].as_str().filter(|text| !text.is_empty()) {
+        Some(why) => why.to_owned(),
+        None if answer.status == 404 => "this master has no such page".to_owned(),
+        None => String::from_utf8_lossy(&answer.body).trim().to_owned(),
+    };
+    let hint = match answer.status {
+        401 => "\nSet YUEBING_ADMIN_TOKEN to the master's admin_token",
+        _ => "",
+    };
+    Err(Failure::failed(format!("http://{admin}{path}: status {}: {why}{hint}", answer.status)))
+}
+
+fn unreachable(error: String) -> Failure {
+    let hint = "Is this the master's admin port? Name it with --admin host:port.";
+    Failure::new(Exit::Unreachable, format!("{error}\n{hint}"))
+}
+
+/// All keys of a tenant that has a name, a page at a time.
+///
+/// # Errors
+/// [`Exit::Unreachable`] if nothing answers there; no such tenant; a master of the peer, which lists the default tenant only.
+pub fn keys_of(admin: &str, tenant: &str) -> Outcome<Vec<Vec<u8>>> {
+    let first = format!("/api/v1/keys?limit=10000&tenant_id={}", http::encode(tenant));
+    let mut keys = Vec::new();
+    let mut path = first.clone();
+    loop {
+        let page = call(admin, "GET", &path, "")?;
+        let found = page["keys"].as_array().cloned().unwrap_or_default();
+        keys.extend(found.iter().filter_map(|key| key.as_str()).map(http::decode));
+        match page["next"].as_str() {
+            Some(next) => path = format!("{first}&after={}", http::encode(next)),
+            None => return Ok(keys),
+        }
+    }
 }
 
 /// All keys of the default tenant, one element a line of the answer.
@@ -105,12 +179,7 @@ fn text(admin: &str, path: &str) -> Outcome<String> {
 }
 
 fn page(admin: &str, path: &str) -> Outcome<Vec<u8>> {
-    let answer = http::get(admin, path).map_err(|e| {
-        Failure::new(
-            Exit::Unreachable,
-            format!("{e}\nIs this the master's admin port? Name it with --admin host:port."),
-        )
-    })?;
+    let answer = http::get(admin, path).map_err(unreachable)?;
     match answer.status {
         200 => Ok(answer.body),
         other => Err(Failure::failed(format!(
@@ -120,17 +189,17 @@ fn page(admin: &str, path: &str) -> Outcome<Vec<u8>> {
     }
 }
 
-pub(crate) fn from_metrics(admin: &str, text: &str) -> Status {
+pub(crate) fn from_metrics(admin: &str, text: &str) -> Sample {
     let mut plain = BTreeMap::new();
     let mut segments: BTreeMap<String, Segment> = BTreeMap::new();
     for line in text.lines().filter(|l| !l.starts_with('#')) {
         let Some((series, value)) = line.rsplit_once(' ') else { continue };
         let Ok(value) = value.parse::<f64>() else { continue };
-        let value = value.max(0.0) as u64;
         let Some((name, labels)) = series.split_once('{') else {
-            plain.insert(series, value);
+            plain.insert(series.to_owned(), value.max(0.0));
             continue;
         };
+        let value = value.max(0.0) as u64;
         let Some(segment) = label(labels, "segment") else { continue };
         let row = || Segment { name: segment.clone(), ..Segment::default() };
         match name {
@@ -141,8 +210,8 @@ pub(crate) fn from_metrics(admin: &str, text: &str) -> Status {
             _ => {}
         }
     }
-    let number = |name: &str| plain.get(name).copied().unwrap_or(0);
-    Status {
+    let number = |name: &str| plain.get(name).map_or(0, |value| *value as u64);
+    let status = Status {
         admin: admin.to_owned(),
         keys: number("master_key_count"),
         soft_pinned_keys: number("master_soft_pin_key_count"),
@@ -153,7 +222,8 @@ pub(crate) fn from_metrics(admin: &str, text: &str) -> Status {
         evicted_bytes: number("master_evicted_size_bytes"),
         // A segment that left keeps its series in some masters, with nothing in it.
         segments: segments.into_values().filter(|s| s.capacity_bytes > 0).collect(),
-    }
+    };
+    Sample { status, numbers: plain }
 }
 
 /// The value of a label in the text between the braces.
@@ -181,7 +251,9 @@ mod tests {
                     segment_allocated_bytes{segment=\"10.0.0.1:5\"} 4096\n\
                     segment_total_capacity_bytes{segment=\"10.0.0.1:5\"} 1048576\n\
                     segment_total_capacity_bytes{segment=\"gone\"} 0\nbroken\n";
-        let status = from_metrics("h:1", page);
+        let sample = from_metrics("h:1", page);
+        assert_eq!(sample.numbers.get("master_total_capacity_bytes"), Some(&1_048_576.0));
+        let status = sample.status;
         assert_eq!((status.keys, status.clients, status.used_bytes, status.capacity_bytes), (12, 2, 4096, 1 << 20));
         let expected =
             Segment { name: "10.0.0.1:5".into(), used_bytes: 4096, capacity_bytes: 1 << 20, ..Segment::default() };

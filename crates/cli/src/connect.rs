@@ -2,25 +2,33 @@
 
 use yb_client::{Client, ClientConfig, Error};
 
-use crate::args::MasterAddress;
+use crate::args::{MasterAddress, Tenant};
 use crate::failure::{Exit, Failure, Outcome};
 
 /// A client that lends no memory.
 ///
 /// # Errors
 /// [`Exit::Unreachable`] if no master answers there.
-pub fn connect(master: &MasterAddress) -> Outcome<Client> {
-    connect_to(&master.address()?)
+pub fn connect(master: &MasterAddress, tenant: &Tenant) -> Outcome<Client> {
+    let master = master.address()?;
+    connect_with(&master, |config| match tenant.name() {
+        Some(name) => ClientConfig { tenant_id: name.to_owned(), ..config },
+        None => config,
+    })
 }
 
-/// The same for an address that is known.
+/// The same for an address that is known, as the default tenant.
 pub fn connect_to(master: &str) -> Outcome<Client> {
+    connect_with(master, |config| config)
+}
+
+fn connect_with(master: &str, change: impl FnOnce(ClientConfig) -> ClientConfig) -> Outcome<Client> {
     let config = ClientConfig {
         master_address: master.to_owned(),
         local_hostname: "127.0.0.1".to_owned(),
         ..ClientConfig::default()
     };
-    Client::connect(config).map_err(|e| failure(&format!("master {master}"), &e))
+    Client::connect(change(config)).map_err(|e| failure(&format!("master {master}"), &e))
 }
 
 /// What a call that failed means for the command.

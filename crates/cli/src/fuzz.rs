@@ -23,7 +23,7 @@ fn metrics_pages() {
         let text = String::from_utf8_lossy(input);
         admin::from_metrics("h:1", &text);
         let series = format!("segment_total_capacity_bytes{{segment=\"{text}\"}} 5\n");
-        assert!(admin::from_metrics("h:1", &series).segments.len() <= 1 + text.lines().count());
+        assert!(admin::from_metrics("h:1", &series).status.segments.len() <= 1 + text.lines().count());
     });
 }
 

@@ -10,6 +10,32 @@ const MAX_ANSWER_BYTES: u64 = 1 << 30;
 const TOKEN: &str = "YUEBING_ADMIN_TOKEN";
 const TIMEOUT: Duration = Duration::from_secs(10);
 
+/// A text as a value in a query.
+pub fn encode(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => out.push(char::from(byte)),
+            other => out.push_str(&format!("%{other:02X}")),
+        }
+    }
+    out
+}
+
+/// The bytes behind `%XX`; what is no such escape stays.
+pub fn decode(text: &str) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, tail @ ..] = rest {
+        let digits = tail.get(..2).filter(|_| *first == b'%').and_then(|two| std::str::from_utf8(two).ok());
+        match digits.and_then(|two| u8::from_str_radix(two, 16).ok()) {
+            Some(byte) => (out.push(byte), rest = &tail[2..]),
+            None => (out.push(*first), rest = tail),
+        };
+    }
+    out
+}
+
 /// An answer.
 #[derive(Debug)]
 pub struct Answer {
@@ -110,6 +136,13 @@ mod tests {
         let raw = b"HTTP/1.1 404 Not Found\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\n\r\n";
         let chunked = parse(raw).unwrap();
         assert_eq!((chunked.status, chunked.body.as_slice()), (404, &b"abcde"[..]));
+    }
+
+    #[test]
+    fn queries_carry_any_bytes() {
+        assert_eq!(encode("a b&%/ü"), "a%20b%26%25%2F%C3%BC");
+        assert_eq!(decode(&encode("a b&%/ü")), "a b&%/ü".as_bytes());
+        assert_eq!(decode("%ff%zz%4"), b"\xff%zz%4");
     }
 
     #[test]

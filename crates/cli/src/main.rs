@@ -12,6 +12,7 @@ mod fuzz;
 mod http;
 mod output;
 mod pool;
+mod progress;
 mod signals;
 mod size;
 mod supervise;
@@ -69,6 +70,10 @@ fn run(command: &Command) -> Outcome {
         Command::Replay(args) => commands::replay::run(args),
         Command::Drain(args) => commands::drain::run(args),
         Command::Status(args) => commands::status::run(args),
+        Command::Top(args) => commands::top::run(args),
+        Command::Segments(args) => commands::segments::run(args),
+        Command::Tenants(args) => commands::tenants::run(args),
+        Command::Tasks(args) => commands::tasks::run(args),
         Command::Config(command) => commands::config::run(command),
         Command::Doctor(args) => commands::doctor::run(args),
         Command::Bench(command) => commands::bench::run(command),

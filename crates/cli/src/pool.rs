@@ -37,6 +37,31 @@ pub struct PoolOptions {
     pub port: Option<u16>,
     /// Admin port of the master, or any free one.
     pub admin_port: Option<u16>,
+    /// Further flags of the master.
+    pub master_flags: Vec<OsString>,
+}
+
+/// Flags that a pool sets by itself; another value would lead its nodes to nobody.
+const OWN_FLAGS: &[(&str, &str)] = &[
+    ("rpc_address", "the pool is on this machine only"),
+    ("rpc_port", "use --port"),
+    ("port", "use --port before the --"),
+    ("metrics_host", "the pool is on this machine only"),
+    ("metrics_port", "use --admin-port"),
+];
+
+impl PoolOptions {
+    /// Refuses flags of the master that the pool sets by itself.
+    fn check(&self) -> Outcome {
+        for flag in self.master_flags.iter().filter_map(|flag| flag.to_str()) {
+            let name = flag.trim_start_matches('-').split('=').next().unwrap_or_default();
+            let own = OWN_FLAGS.iter().find(|(own, _)| flag.starts_with('-') && *own == name);
+            if let Some((name, instead)) = own {
+                return Err(Failure::usage(format!("--{name} is set by `up` itself: {instead}")));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// A running pool. Dropping it ends its processes.
@@ -58,6 +83,7 @@ impl EmbeddedPool {
     /// # Errors
     /// If one of them does not come up, with the end of its log; if a signal arrives meanwhile.
     pub fn start(options: &PoolOptions, signals: &Signals) -> Outcome<EmbeddedPool> {
+        options.check()?;
         let nodes = options.nodes.max(1);
         // Whole pages, so that the sizes add up to what was asked for and not more.
         let node_bytes = options.memory_bytes / nodes as u64 / 4096 * 4096;
@@ -129,13 +155,15 @@ impl EmbeddedPool {
             let admin_port = options.admin_port.map_or_else(free_port, Ok)?;
             self.master = format!("127.0.0.1:{port}");
             self.admin = format!("127.0.0.1:{admin_port}");
-            let arguments = [
+            let own = [
                 "master".to_owned(),
                 "--rpc_address=127.0.0.1".to_owned(),
                 format!("--rpc_port={port}"),
                 "--metrics_host=127.0.0.1".to_owned(),
                 format!("--metrics_port={admin_port}"),
             ];
+            let arguments: Vec<OsString> =
+                own.into_iter().map(OsString::from).chain(options.master_flags.iter().cloned()).collect();
             self.members.clear();
             self.spawn("master", &arguments)?;
             let up = self.wait_until(signals, "the master answers", |pool| {
@@ -162,14 +190,13 @@ impl EmbeddedPool {
             "--protocol=tcp".to_owned(),
             format!("--global_segment_size={}", self.node_bytes),
         ];
-        self.spawn(&format!("node {number}"), &arguments)
+        self.spawn(&format!("node {number}"), &arguments.map(OsString::from))
     }
 
-    fn spawn(&mut self, name: &str, arguments: &[String]) -> Outcome {
+    fn spawn(&mut self, name: &str, arguments: &[OsString]) -> Outcome {
         let log = self.log_path(name);
         let log = File::create(&log).map_err(|e| Failure::file(&log, &e))?;
-        let arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
-        self.members.push(Member::start(name, &arguments, Stdio::from(log))?);
+        self.members.push(Member::start(name, arguments, Stdio::from(log))?);
         Ok(())
     }
 
@@ -246,4 +273,23 @@ fn last_lines(path: &Path, count: usize) -> String {
 fn free_port() -> Outcome<u16> {
     let bound = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
     bound.map(|address| address.port()).map_err(|e: io::Error| Failure::failed(format!("no free port: {e}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_that_would_tear_the_pool_apart_are_refused() {
+        let check = |flag: &str| {
+            let master_flags = vec![OsString::from(flag)];
+            PoolOptions { nodes: 1, memory_bytes: 0, port: None, admin_port: None, master_flags }.check()
+        };
+        for bad in ["--rpc_port=5", "-rpc_port", "--metrics_port", "--rpc_address=0.0.0.0"] {
+            assert_eq!(check(bad).unwrap_err().exit, Exit::Usage, "{bad}");
+        }
+        for good in ["--eviction_ratio=0.1", "rpc_port", "--rpc_port_range=1"] {
+            assert!(check(good).is_ok(), "{good}");
+        }
+    }
 }

@@ -18,6 +18,7 @@ use crate::commands::bench_transfer;
 use crate::connect::failure;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::output::{self, micros};
+use crate::progress::during;
 use crate::signals::Signals;
 use crate::size::bytes;
 
@@ -47,7 +48,8 @@ fn run_rpc(args: &BenchRpcArgs) -> Outcome {
         server_pid: args.server_pid,
         ..RpcBench::new(resolve(&args.master.address()?)?, operation)
     };
-    let report = rpc::run(&bench).map_err(|error| {
+    let doing = format!("{} on {}", args.operation, bench.address);
+    let report = during(doing, || rpc::run(&bench)).map_err(|error| {
         let exit = match error {
             BenchError::Setting(_) => Exit::Usage,
             BenchError::Rpc(_) => Exit::Unreachable,
@@ -84,7 +86,8 @@ fn run_store(args: &BenchStoreArgs) -> Outcome {
         asked.store(true, std::sync::atomic::Ordering::Relaxed);
     })
     .map_err(|e| Failure::failed(format!("cannot start a thread: {e}")))?;
-    let report = store::run(&load, &stop).map_err(|error| match error {
+    let doing = format!("put, get, look up and remove {} objects", load.keys);
+    let report = during(doing, || store::run(&load, &stop)).map_err(|error| match error {
         StoreLoadError::Client(error) => failure(&format!("master {}", load.master), &error),
         StoreLoadError::Nothing => Failure::usage(error.to_string()),
         error => Failure::failed(error.to_string()),

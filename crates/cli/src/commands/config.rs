@@ -1,13 +1,14 @@
-//! `yuebing config explain`: what a setting is, what holds, and where that came from.
+//! `yuebing config`: what a setting is, what holds, and where that came from; and changes while a master runs.
 
 use std::ffi::OsString;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use yb_node::NODE;
 use yb_settings::master::MASTER;
 use yb_settings::{Arguments, Explained, explain, parse_arguments};
 
-use crate::args::{ConfigCommand, ExplainArgs, without_scheme};
+use crate::admin::call;
+use crate::args::{ConfigCommand, ConfigSetArgs, ExplainArgs, without_scheme};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::http;
 use crate::output;
@@ -19,6 +20,7 @@ pub fn run(command: &ConfigCommand) -> Outcome {
             Some(admin) => explain_running(without_scheme(admin), args),
             None => explain_given(args),
         },
+        ConfigCommand::Set(args) => set(args),
     }
 }
 
@@ -57,6 +59,27 @@ fn explain_running(admin: &str, args: &ExplainArgs) -> Outcome {
         return output::json(&settings);
     }
     output::line(settings.iter().map(text).collect::<Vec<_>>().join("\n").trim_end())
+}
+
+/// Changes what holds in a master that runs.
+fn set(args: &ConfigSetArgs) -> Outcome {
+    let mut changes = Map::new();
+    for (name, value) in &args.settings {
+        if changes.insert(name.clone(), Value::from(value.clone())).is_some() {
+            return Err(Failure::usage(format!("{name} is given twice")));
+        }
+    }
+    let report = call(&args.admin.address()?, "PUT", "/api/v1/config", &Value::Object(changes).to_string())?;
+    if args.json {
+        return output::json(&report);
+    }
+    let rows = report["applied"].as_array().cloned().unwrap_or_default();
+    if rows.is_empty() {
+        return output::line("nothing changed: these values hold already");
+    }
+    let field = |row: &Value, name: &str| row[name].as_str().unwrap_or_default().to_owned();
+    let told = rows.iter().map(|row| format!("{}: {} -> {}", field(row, "name"), field(row, "old"), field(row, "new")));
+    output::line(told.collect::<Vec<_>>().join("\n"))
 }
 
 /// The lines of [`Explained::text`] from what a master answered.

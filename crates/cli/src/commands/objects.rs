@@ -16,6 +16,7 @@ use crate::args::{GetArgs, LsArgs, PutArgs, RmArgs, StatArgs};
 use crate::connect::{connect, failure};
 use crate::failure::{Failure, Outcome};
 use crate::output;
+use crate::progress::during;
 use crate::size::bytes;
 
 #[derive(Serialize)]
@@ -34,10 +35,11 @@ struct Removed {
 /// `put KEY FILE`
 pub fn put(args: &PutArgs) -> Outcome {
     let value = read_input(&args.file)?;
-    let client = connect(&args.master)?;
+    let client = connect(&args.master, &args.tenant)?;
     let key = args.key.as_bytes();
     let config = ReplicateConfig { replica_num: args.replicas, ..ReplicateConfig::default() };
-    let outcome = client.put(key, &value, &config).map_err(|e| failure(&named(key), &e))?;
+    let doing = format!("storing {}, {}", named(key), bytes(value.len() as u64));
+    let outcome = during(doing, || client.put(key, &value, &config)).map_err(|e| failure(&named(key), &e))?;
     client.close();
     if args.json {
         let (key, stored) = (output::key_text(key), outcome == PutOutcome::Stored);
@@ -54,9 +56,10 @@ pub fn put(args: &PutArgs) -> Outcome {
 
 /// `get KEY [FILE]`
 pub fn get(args: &GetArgs) -> Outcome {
-    let client = connect(&args.master)?;
+    let client = connect(&args.master, &args.tenant)?;
     let key = args.key.as_bytes();
-    let value = client.get(key).map_err(|e| failure(&named(key), &e))?;
+    let doing = format!("reading {}", named(key));
+    let value = during(doing, || client.get(key)).map_err(|e| failure(&named(key), &e))?;
     client.close();
     match args.file.as_deref().filter(|path| path.as_os_str() != "-") {
         None => output::bytes(&value),
@@ -83,7 +86,7 @@ struct Replica {
 
 /// `stat KEY`
 pub fn stat(args: &StatArgs) -> Outcome {
-    let client = connect(&args.master)?;
+    let client = connect(&args.master, &args.tenant)?;
     let key = args.key.as_bytes();
     let found = client.query(key).map_err(|e| failure(&named(key), &e))?;
     client.close();
@@ -125,7 +128,11 @@ pub fn ls(args: &LsArgs) -> Outcome {
     let pattern = args.regex.as_deref().map(Regex::new).transpose();
     let pattern = pattern.map_err(|e| Failure::usage(format!("--regex: {e}")))?;
     let prefix = args.prefix.as_deref().map(OsStr::as_bytes).unwrap_or_default();
-    let mut keys = admin::keys(&args.admin.address()?)?;
+    let admin = args.admin.address()?;
+    let mut keys = match args.tenant.name() {
+        Some(tenant) => admin::keys_of(&admin, tenant)?,
+        None => admin::keys(&admin)?,
+    };
     keys.retain(|key| key.starts_with(prefix) && pattern.as_ref().is_none_or(|p| p.is_match(key)));
     keys.sort_unstable();
     if args.json {
@@ -141,14 +148,16 @@ pub fn ls(args: &LsArgs) -> Outcome {
 
 /// `rm KEY...`, `rm --regex PATTERN`, `rm --all`
 pub fn rm(args: &RmArgs) -> Outcome {
-    let client = connect(&args.master)?;
+    let client = connect(&args.master, &args.tenant)?;
     if let Some(pattern) = &args.regex {
-        let count = client.remove_by_regex(pattern, args.force).map_err(|e| failure(pattern, &e))?;
+        let doing = format!("removing what {pattern:?} matches");
+        let count = during(doing, || client.remove_by_regex(pattern, args.force)).map_err(|e| failure(pattern, &e))?;
         client.close();
         return print_removed(count, args.json);
     }
     if args.all {
-        let count = client.remove_all(args.force).map_err(|e| failure("remove all", &e))?;
+        let removed = during("removing all objects", || client.remove_all(args.force));
+        let count = removed.map_err(|e| failure("remove all", &e))?;
         client.close();
         return print_removed(count, args.json);
     }

@@ -40,7 +40,13 @@ pub fn run(args: &ReplayArgs) -> Outcome {
     let master = match args.master.given() {
         Some(master) => master,
         None => {
-            let options = PoolOptions { nodes: args.nodes, memory_bytes: args.memory.0, port: None, admin_port: None };
+            let options = PoolOptions {
+                nodes: args.nodes,
+                memory_bytes: args.memory.0,
+                port: None,
+                admin_port: None,
+                master_flags: Vec::new(),
+            };
             embedded.insert(EmbeddedPool::start(&options, &signals)?).master.clone()
         }
     };

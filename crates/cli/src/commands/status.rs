@@ -55,7 +55,8 @@ fn share(used: u64, capacity: u64) -> String {
     format!("{} of {} ({})", bytes(used), bytes(capacity), percent(used, capacity))
 }
 
-fn percent(part: u64, whole: u64) -> String {
+/// A share for people.
+pub fn percent(part: u64, whole: u64) -> String {
     if whole == 0 { "-".to_owned() } else { format!("{:.1} %", 100.0 * part as f64 / whole as f64) }
 }
 

@@ -6,6 +6,7 @@ use crate::args::UpArgs;
 use crate::failure::{Exit, Outcome};
 use crate::output;
 use crate::pool::{EmbeddedPool, PoolOptions};
+use crate::progress::during;
 use crate::signals::Signals;
 use crate::size;
 
@@ -26,9 +27,15 @@ struct Process<'a> {
 /// Starts the pool, says how to use it, waits.
 pub fn run(args: &UpArgs) -> Outcome {
     let signals = Signals::catch()?;
-    let options =
-        PoolOptions { nodes: args.nodes, memory_bytes: args.memory.0, port: args.port, admin_port: args.admin_port };
-    let mut pool = match EmbeddedPool::start(&options, &signals) {
+    let options = PoolOptions {
+        nodes: args.nodes,
+        memory_bytes: args.memory.0,
+        port: args.port,
+        admin_port: args.admin_port,
+        master_flags: args.master_flags.clone(),
+    };
+    let doing = format!("starting a master and {} nodes", args.nodes);
+    let mut pool = match during(doing, || EmbeddedPool::start(&options, &signals)) {
         // Leaving when asked to is no failure, also early.
         Err(failure) if failure.exit == Exit::Interrupted => return Ok(()),
         other => other?,

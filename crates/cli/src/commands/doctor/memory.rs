@@ -23,10 +23,27 @@ pub fn check(wanted: Option<u64>) -> Vec<Check> {
         ),
         io_uring(yb_uring::probe().err(), yb_uring::DiskRing::new(8, 0).err()),
     ];
-    if let Some(wanted) = wanted {
-        checks.push(room(wanted, &fs::read_to_string("/proc/meminfo").unwrap_or_default()));
-    }
+    let read = |path| fs::read_to_string(path).unwrap_or_default();
+    let allowed = group_room(Path::new("/sys/fs/cgroup"), &read("/proc/self/cgroup"));
+    checks.push(room(wanted, &read("/proc/meminfo"), allowed));
     checks
+}
+
+/// Bytes that the control groups of this process (of a container, a service) still allow; `None` without a limit. `root` is
+/// `/sys/fs/cgroup`, `own` the text of `/proc/self/cgroup`.
+fn group_room(root: &Path, own: &str) -> Option<u64> {
+    let read = |path: &Path| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
+    let left = |folder: &Path, limit: &str, used: &str| {
+        // The older kind writes a huge number where there is no limit.
+        let limit = read(&folder.join(limit)).filter(|limit| *limit < 1 << 60)?;
+        Some(limit.saturating_sub(read(&folder.join(used)).unwrap_or(0)))
+    };
+    let place = |line: &str| Some(line.split_once(':')?.1.split_once(':')?.1.trim_start_matches('/').to_owned());
+    let unified = own.lines().find(|line| line.starts_with("0::")).and_then(place).unwrap_or_default();
+    let unified = root.join(unified);
+    let groups = unified.ancestors().take_while(|folder| folder.starts_with(root));
+    let older = left(&root.join("memory"), "memory.limit_in_bytes", "memory.usage_in_bytes");
+    groups.filter_map(|folder| left(folder, "memory.max", "memory.current")).chain(older).min()
 }
 
 fn number(path: &Path) -> u64 {
@@ -104,18 +121,27 @@ fn io_uring(sockets: Option<std::io::Error>, files: Option<std::io::Error>) -> C
     check.with("servers", sockets.is_none()).with("files", files.is_none())
 }
 
-fn room(wanted: u64, meminfo: &str) -> Check {
+/// `allowed`: what a container still allows, if it has a limit.
+fn room(wanted: Option<u64>, meminfo: &str, allowed: Option<u64>) -> Check {
     let available = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
     let kib = available.and_then(|text| text.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
-    let Some(available) = kib.map(|kib| kib << 10) else {
+    let Some(free) = kib.map(|kib| kib << 10) else {
         return Check::warn("free-memory", "the kernel does not tell how much is free", "is /proc mounted?");
     };
-    let told = format!("{} are available, {} are wanted", bytes(available), bytes(wanted));
-    let check = match available < wanted {
+    let available = allowed.map_or(free, |allowed| allowed.min(free));
+    let limit = match allowed {
+        Some(allowed) if allowed < free => {
+            format!(", as the limit of the container says (the machine has {})", bytes(free))
+        }
+        _ => String::new(),
+    };
+    let wish = wanted.map(|wanted| format!(", {} are wanted", bytes(wanted))).unwrap_or_default();
+    let told = format!("{} are available{limit}{wish}", bytes(available));
+    let check = match wanted.is_some_and(|wanted| available < wanted) {
         true => Check::fail("free-memory", told, "lend less, or add memory: a pool that swaps is slower than none"),
         false => Check::ok("free-memory", told),
     };
-    check.with("available", available).with("wanted", wanted)
+    check.with("available", available).with("wanted", wanted).with("allowed", allowed)
 }
 
 #[cfg(test)]
@@ -142,15 +168,33 @@ mod tests {
     }
 
     #[test]
+    fn the_tightest_group_counts() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        assert_eq!(group_room(root, "0::/\n"), None);
+        let inner = root.join("system/pod");
+        fs::create_dir_all(&inner).unwrap();
+        fs::write(root.join("system/memory.max"), "1000\n").unwrap();
+        fs::write(root.join("system/memory.current"), "400\n").unwrap();
+        fs::write(inner.join("memory.max"), "max\n").unwrap();
+        assert_eq!(group_room(root, "12:pids:/x\n0::/system/pod\n"), Some(600));
+        fs::write(inner.join("memory.max"), "50\n").unwrap();
+        assert_eq!(group_room(root, "0::/system/pod\n"), Some(50));
+    }
+
+    #[test]
     fn what_is_missing_is_told() {
         assert_eq!(shared_memory(Path::new("/no/such/place")).level, Warn);
         let forbidden = || Some(std::io::Error::from_raw_os_error(1));
         assert_eq!(io_uring(None, None).level, Ok);
         assert_eq!(io_uring(forbidden(), forbidden()).level, Warn);
         let meminfo = "MemTotal: 9 kB\nMemAvailable:   2048 kB\n";
-        assert_eq!(room(1 << 20, meminfo).level, Ok);
-        assert_eq!(room(3 << 20, meminfo).level, Fail);
-        assert_eq!(room(1, "").level, Warn);
+        assert_eq!(room(None, meminfo, None).level, Ok);
+        assert_eq!(room(Some(1 << 20), meminfo, None).level, Ok);
+        assert_eq!(room(Some(3 << 20), meminfo, None).level, Fail);
+        assert_eq!(room(Some(1), "", None).level, Warn);
+        let bounded = room(Some(1 << 20), meminfo, Some(1 << 19));
+        assert!(bounded.level == Fail && bounded.text.contains("limit of the container"), "{bounded:?}");
         let refused = MemorySegment::create(0, SegmentOptions::default()).err();
         assert_eq!(memory_files(refused).level, Fail);
     }

@@ -8,7 +8,9 @@ mod devices;
 mod limits;
 mod memory;
 mod peers;
+mod python;
 mod report;
+mod versions;
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -48,11 +50,16 @@ fn probes(args: &DoctorArgs) -> Vec<(&'static str, Probe)> {
         host: args.host.clone(),
         advertise: args.advertise.clone(),
         port: args.port,
-        towards: args.master.given().or_else(|| args.peer.first().cloned()),
+        towards: args.pool.master.given().or_else(|| args.peer.first().cloned()),
     };
     list.push(("addresses", Box::new(move || addresses::check(&place))));
-    if let Some(master) = args.master.given() {
+    if let Some(master) = args.pool.master.given() {
         list.push(("master", Box::new(move || vec![peers::master(&master)])));
+    }
+    // The default port is a guess; a guess that fails is no fault.
+    let guess = || args.pool.master.given().and_then(|_| args.pool.address().ok());
+    if let Some((admin, guessed)) = args.pool.given().map(|a| (a, false)).or_else(|| guess().map(|a| (a, true))) {
+        list.push(("versions", Box::new(move || vec![versions::check(&admin, guessed)])));
     }
     for peer in args.peer.clone() {
         list.push(("peer", Box::new(move || vec![peers::peer(&peer, PEER_PATIENCE)])));
@@ -60,6 +67,8 @@ fn probes(args: &DoctorArgs) -> Vec<(&'static str, Probe)> {
     list.push(("limits", Box::new(limits::check)));
     let wanted = args.memory.map(|size| size.0);
     list.push(("memory", Box::new(move || memory::check(wanted))));
+    let pythons = args.python.clone();
+    list.push(("python", Box::new(move || python::check(&pythons))));
     let device = args.cxl.clone().or_else(|| std::env::var_os("MC_CXL_DEV_PATH").map(Into::into));
     list.push(("devices", Box::new(move || devices::check(device.as_deref()))));
     list

@@ -1,17 +1,23 @@
 //! The command line of `yuebing`.
 
+mod bench;
+mod objects;
+mod pool;
+
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
-use yb_bench::rpc::Operation;
-use yb_bench::transfer::sweep::Route;
 use yb_evict::PolicyKind;
 use yb_replay::Speed;
 
 use crate::failure::{Failure, Outcome};
 use crate::size::Size;
+
+pub use bench::*;
+pub use objects::*;
+pub use pool::*;
 
 /// A KV-cache pool for LLM serving, wire compatible with Mooncake.
 #[derive(Debug, Parser)]
@@ -48,12 +54,20 @@ pub enum Command {
     Get(GetArgs),
     /// Show size and replicas of an object; renews its read lease
     Stat(StatArgs),
-    /// List keys of the default tenant, sorted; asks the admin port
+    /// List keys, sorted; asks the admin port
     Ls(LsArgs),
     /// Remove objects
     Rm(RmArgs),
     /// Show segments, use, keys and clients of a master
     Status(StatusArgs),
+    /// Watch a pool: use, hit ratio, throughput, calls, segments; q leaves
+    Top(TopArgs),
+    /// Show the segments: whose they are, how full, in which state
+    Segments(SegmentsArgs),
+    /// Show tenants with their quotas, or change a quota
+    Tenants(TenantsArgs),
+    /// Show copy and move tasks, and jobs that empty segments
+    Tasks(TasksArgs),
     /// Move everything off segments before their node leaves; watch or call off such a job
     Drain(DrainArgs),
     /// Settings: what they mean, what holds, and where it came from
@@ -126,6 +140,8 @@ pub struct TopologyArgs {
 
 /// `up`
 #[derive(Debug, Args)]
+#[command(after_help = "Flags of the master stand after --, for example:\n  \
+                        yuebing up --nodes 2 -- --eviction_ratio=0.1 --default_kv_lease_ttl=10s")]
 pub struct UpArgs {
     /// How many nodes
     #[arg(long, default_value_t = 1, value_parser = node_count)]
@@ -142,6 +158,9 @@ pub struct UpArgs {
     /// Print addresses and process numbers as one JSON object
     #[arg(long)]
     pub json: bool,
+    /// Flags of the master, as of mooncake_master
+    #[arg(last = true, value_name = "FLAGS")]
+    pub master_flags: Vec<OsString>,
 }
 
 /// Where the admin port is.
@@ -185,13 +204,18 @@ impl MasterAddress {
 }
 
 impl AdminAddress {
+    /// The admin address asked for, if one was.
+    pub fn given(&self) -> Option<String> {
+        self.admin.as_deref().filter(|text| !text.is_empty()).map(|text| without_scheme(text).to_owned())
+    }
+
     /// The address asked for, else the default port on the master's host.
     ///
     /// # Errors
     /// As [`MasterAddress::address`].
     pub fn address(&self) -> Outcome<String> {
-        if let Some(text) = self.admin.as_deref().filter(|text| !text.is_empty()) {
-            return Ok(without_scheme(text).to_owned());
+        if let Some(address) = self.given() {
+            return Ok(address);
         }
         let master = self.master.address()?;
         let host = master.rsplit_once(':').map_or(master.as_str(), |(host, _)| host);
@@ -212,51 +236,35 @@ fn from_config_file(path: &Path) -> Outcome<Option<String>> {
     Ok(json.get("master_server_address").and_then(|address| address.as_str()).map(str::to_owned))
 }
 
-/// `status`
-#[derive(Debug, Args)]
-pub struct StatusArgs {
-    /// Where to ask
-    #[command(flatten)]
-    pub admin: AdminAddress,
-    /// Print one JSON object
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// `drain`
-#[derive(Debug, Args)]
-pub struct DrainArgs {
-    /// Names of the segments to empty, as `yuebing status` shows them
-    #[arg(value_name = "SEGMENT", conflicts_with = "job")]
-    pub segments: Vec<String>,
-    /// Only these segments take the objects [default: all others]
-    #[arg(long, value_name = "SEGMENT")]
-    pub to: Vec<String>,
-    /// Moves under way at a time; nodes of Mooncake ask for work once a second, so give them 16 or more
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
-    pub concurrency: u32,
-    /// A job that runs already
-    #[arg(long, value_name = "ID")]
-    pub job: Option<String>,
-    /// Wait for the end of the job and show how far it is
-    #[arg(long)]
-    pub watch: bool,
-    /// Call the job off; its segments take objects again
-    #[arg(long, requires = "job")]
-    pub cancel: bool,
-    /// Where to ask
-    #[command(flatten)]
-    pub admin: AdminAddress,
-    /// Print one JSON object
-    #[arg(long)]
-    pub json: bool,
-}
-
 /// `config`
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
     /// Value, source, default, meaning, the peer's name, whether it can change without a restart, and what becomes of it here
     Explain(ExplainArgs),
+    /// Change settings of a running master until its next reload or start: all of them or none
+    Set(ConfigSetArgs),
+}
+
+/// `config set`
+#[derive(Debug, Args)]
+pub struct ConfigSetArgs {
+    /// What is to hold, for example eviction_ratio=0.1
+    #[arg(required = true, value_name = "NAME=VALUE", value_parser = setting)]
+    pub settings: Vec<(String, String)>,
+    /// Where to ask
+    #[command(flatten)]
+    pub admin: AdminAddress,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Name and value around the first `=`.
+fn setting(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("write NAME=VALUE".to_owned()),
+    }
 }
 
 /// `config explain`
@@ -301,94 +309,14 @@ pub struct DoctorArgs {
     /// A memory device that is to be mapped [default: MC_CXL_DEV_PATH]
     #[arg(long, value_name = "PATH")]
     pub cxl: Option<PathBuf>,
-    /// A master that must answer [default: none is asked, unless MOONCAKE_MASTER names one]
+    /// A Python, or an environment with one, whose packages are looked at; may be repeated
+    /// [default: VIRTUAL_ENV, else python3]
+    #[arg(long, value_name = "PATH")]
+    pub python: Vec<PathBuf>,
+    /// Where the pool is; nothing is asked unless --master, --admin or the environment names one
     #[command(flatten)]
-    pub master: MasterAddress,
+    pub pool: AdminAddress,
     /// Print one JSON object
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// `put`
-#[derive(Debug, Args)]
-pub struct PutArgs {
-    /// The key
-    pub key: OsString,
-    /// File to store, - for standard input
-    pub file: PathBuf,
-    /// Copies on different nodes, fewer if not so many have room
-    #[arg(long, default_value_t = 1)]
-    pub replicas: u64,
-    /// Where the pool is
-    #[command(flatten)]
-    pub master: MasterAddress,
-    /// Print what was done as one JSON object
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// `get`
-#[derive(Debug, Args)]
-pub struct GetArgs {
-    /// The key
-    pub key: OsString,
-    /// File to write [default: standard output]
-    pub file: Option<PathBuf>,
-    /// Where the pool is
-    #[command(flatten)]
-    pub master: MasterAddress,
-}
-
-/// `stat`
-#[derive(Debug, Args)]
-pub struct StatArgs {
-    /// The key
-    pub key: OsString,
-    /// Where the pool is
-    #[command(flatten)]
-    pub master: MasterAddress,
-    /// Print one JSON object
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// `ls`
-#[derive(Debug, Args)]
-pub struct LsArgs {
-    /// Only keys that begin with this
-    #[arg(long)]
-    pub prefix: Option<OsString>,
-    /// Only keys in which this is found
-    #[arg(long)]
-    pub regex: Option<String>,
-    /// Where to ask
-    #[command(flatten)]
-    pub admin: AdminAddress,
-    /// Print one JSON array
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// `rm`
-#[derive(Debug, Args)]
-#[command(group = clap::ArgGroup::new("what").required(true).args(["keys", "regex", "all"]))]
-pub struct RmArgs {
-    /// The keys
-    #[arg(value_name = "KEY")]
-    pub keys: Vec<OsString>,
-    /// All keys in which this is found
-    #[arg(long, value_name = "PATTERN")]
-    pub regex: Option<String>,
-    /// All keys
-    #[arg(long)]
-    pub all: bool,
-    /// Also those that somebody is reading
-    #[arg(long)]
-    pub force: bool,
-    /// Where the pool is
-    #[command(flatten)]
-    pub master: MasterAddress,
-    /// Print what was done as one JSON object
     #[arg(long)]
     pub json: bool,
 }
@@ -470,190 +398,6 @@ pub struct TraceStatArgs {
     pub json: bool,
 }
 
-/// `bench`
-#[derive(Debug, Subcommand)]
-pub enum BenchCommand {
-    /// RPCs of a master: operations per second, latencies, CPU and memory of the server; stores no bytes
-    Rpc(BenchRpcArgs),
-    /// Put, get, look up and remove objects, against any master and nodes of this wire
-    Store(BenchStoreArgs),
-    /// One copy between a segment and a buffer: the limit of shared memory on this machine
-    Memcpy(BenchMemcpyArgs),
-    /// The Transfer Engine between two processes: every transport, block, batch and number of threads
-    Transfer(BenchTransferArgs),
-    /// One TCP connection on loopback without an engine: the limit of transfers over one connection
-    RawTcp(BenchRawTcpArgs),
-    /// The engine itself: what submitting and polling cost when next to no bytes move
-    Submit(BenchSubmitArgs),
-}
-
-/// `bench rpc`
-#[derive(Debug, Args)]
-pub struct BenchRpcArgs {
-    /// What each request does
-    #[arg(long, default_value = "get", value_parser = operation_names())]
-    pub operation: String,
-    /// Connections
-    #[arg(long, default_value_t = 64)]
-    pub connections: usize,
-    /// Requests under way on each connection
-    #[arg(long, default_value_t = 1)]
-    pub outstanding: usize,
-    /// Keys of a batch request
-    #[arg(long, default_value_t = 128)]
-    pub batch: usize,
-    /// Measured time
-    #[arg(long, default_value_t = 3.0)]
-    pub seconds: f64,
-    /// Time before it, in seconds
-    #[arg(long, default_value_t = 0.5)]
-    pub warm_up: f64,
-    /// Keys stored before the run
-    #[arg(long, default_value_t = 200_000)]
-    pub keys: usize,
-    /// Bytes of a key
-    #[arg(long, default_value_t = 45)]
-    pub key_bytes: usize,
-    /// Core for the load generator
-    #[arg(long)]
-    pub core: Option<usize>,
-    /// Process of the master on this machine, whose CPU time and memory are told
-    #[arg(long, value_name = "PID")]
-    pub server_pid: Option<u32>,
-    /// Where the master is
-    #[command(flatten)]
-    pub master: MasterAddress,
-    /// Print one JSON object
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// `bench store`
-#[derive(Debug, Args)]
-pub struct BenchStoreArgs {
-    /// Bytes of an object
-    #[arg(long, default_value = "1MiB")]
-    pub size: Size,
-    /// Objects of a call
-    #[arg(long, default_value_t = 1)]
-    pub batch: usize,
-    /// Objects of all clients together; they must fit into the pool
-    #[arg(long, default_value_t = 256)]
-    pub keys: usize,
-    /// Clients at once
-    #[arg(long, default_value_t = 1)]
-    pub clients: usize,
-    /// Copies of an object on different nodes
-    #[arg(long, default_value_t = 1)]
-    pub replicas: u64,
-    /// How long the get phase and the lookup phase last
-    #[arg(long, default_value_t = 3.0)]
-    pub seconds: f64,
-    /// Compare every byte that is read
-    #[arg(long)]
-    pub check: bool,
-    /// Process of this machine whose CPU time is told per object; may be repeated (master, nodes)
-    #[arg(long, value_name = "PID")]
-    pub server_pid: Vec<u32>,
-    /// Where the pool is
-    #[command(flatten)]
-    pub master: MasterAddress,
-    /// Print one JSON object
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// `bench memcpy`
-#[derive(Debug, Args)]
-pub struct BenchMemcpyArgs {
-    /// Bytes of a copy
-    #[arg(long, default_value = "1MiB")]
-    pub size: Size,
-    /// Different buffers copied to, in turn
-    #[arg(long, default_value_t = 1)]
-    pub buffers: u64,
-    /// How long each kind of copy runs
-    #[arg(long, default_value_t = 1.0)]
-    pub seconds: f64,
-    /// Print one JSON object
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// `bench raw-tcp`
-#[derive(Debug, Args)]
-pub struct BenchRawTcpArgs {
-    /// Bytes of the buffer on each side, sent over and over
-    #[arg(long, default_value = "16MiB")]
-    pub memory: Size,
-    /// How long each write size is measured
-    #[arg(long, default_value_t = 0.5)]
-    pub seconds: f64,
-    /// Print the fastest write size as one JSON object
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// `bench submit`
-#[derive(Debug, Args)]
-pub struct BenchSubmitArgs {
-    /// How long to measure
-    #[arg(long, default_value_t = 1.0)]
-    pub seconds: f64,
-    /// Print one JSON object
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// `bench transfer`
-#[derive(Debug, Args)]
-pub struct BenchTransferArgs {
-    /// Ways of the bytes
-    #[arg(long, value_delimiter = ',', default_values = Route::ALL.map(Route::name), value_parser = route_names())]
-    pub transport: Vec<String>,
-    /// Directions, seen from here
-    #[arg(long, value_delimiter = ',', default_value = "write", value_parser = ["read", "write"])]
-    pub operation: Vec<String>,
-    /// Bytes of a request
-    #[arg(long, value_delimiter = ',', default_value = "4KiB,64KiB,1MiB,16MiB")]
-    pub block: Vec<Size>,
-    /// Requests of a batch
-    #[arg(long, value_delimiter = ',', default_value = "1,16")]
-    pub batch: Vec<u64>,
-    /// Threads, each with its own batches
-    #[arg(long, value_delimiter = ',', default_value = "1")]
-    pub threads: Vec<u64>,
-    /// Measured time of each combination
-    #[arg(long, default_value_t = 1.0)]
-    pub seconds: f64,
-    /// Time before it, in seconds
-    #[arg(long, default_value_t = 0.2)]
-    pub warm_up: f64,
-    /// Bytes of the buffer on each side; combinations that need more are left out
-    #[arg(long, default_value = "256MiB")]
-    pub memory: Size,
-    /// Walk over the whole buffers, so that caches do not help
-    #[arg(long)]
-    pub cold: bool,
-    /// Also draw throughput over block size into this file (.svg or .png)
-    #[arg(long, value_name = "FILE")]
-    pub plot: Option<PathBuf>,
-    /// Print one JSON object
-    #[arg(long)]
-    pub json: bool,
-    /// Be the other process
-    #[arg(long, hide = true, value_name = "TRANSPORT")]
-    pub serve: Option<String>,
-}
-
-fn route_names() -> clap::builder::PossibleValuesParser {
-    Route::ALL.map(Route::name).into()
-}
-
-fn operation_names() -> clap::builder::PossibleValuesParser {
-    Operation::ALL.map(Operation::name).into()
-}
-
 /// At least one, and few enough for one machine.
 fn node_count(text: &str) -> Result<usize, String> {
     match text.parse() {
@@ -698,6 +442,15 @@ mod tests {
         assert_eq!((both.master.address().unwrap(), both.address().unwrap()), ("h:1".to_owned(), "g:2".to_owned()));
         assert_eq!(parse(&["yuebing", "status", "--master", "h:1", "--admin", ""]).address().unwrap(), "h:9003");
         assert!(Yuebing::try_parse_from(["yuebing", "up", "--nodes", "0"]).is_err());
+    }
+
+    #[test]
+    fn settings_are_names_and_values() {
+        assert_eq!(setting("a=b=c"), Ok(("a".to_owned(), "b=c".to_owned())));
+        assert!(setting("a").is_err() && setting("=1").is_err());
+        let parsed = Yuebing::try_parse_from(["yuebing", "up", "--", "--eviction_ratio=0.1", "-v", "1"]).unwrap();
+        let Command::Up(args) = parsed.command else { panic!("{parsed:?}") };
+        assert_eq!(args.master_flags, ["--eviction_ratio=0.1", "-v", "1"]);
     }
 
     #[test]

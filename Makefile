@@ -14,7 +14,7 @@ build: ## the yuebing binary, optimised
 demo: build ## an embedded pool stores and serves a trace, every byte checked (TRACE=file to use your own)
 	scripts/demo.sh $(TRACE)
 
-test: lint-licences test-rust test-python test-peer test-integrations-light ## all tests, and the proofs with Mooncake's own wheels
+test: lint-licences test-rust test-python test-peer ## all tests, and the proofs with Mooncake's own wheels
 
 test-rust: ## unit, property, vector and process tests
 	peers=$$($(PYTHON) tests/peer/venvs.py) && YB_PEER_VENVS=$$peers $(CARGO) test --workspace --locked --no-fail-fast

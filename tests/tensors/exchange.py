@@ -10,39 +10,13 @@ import zlib
 
 import numpy
 import torch
+from forms import Partition, axis, parallelism, target
 
 import mooncake.store as module
 
 MASTER, WHAT, PREFIX = sys.argv[1:]
 DTYPES = "float32 float64 int8 uint8 int16 uint16 int32 uint32 int64 uint64 bool float16 bfloat16 float8_e4m3fn float8_e5m2"
 AREA = 4 << 20
-
-
-class Partition:
-    def __init__(self, rank, size, split_dim):
-        self.rank, self.size, self.split_dim = rank, size, split_dim
-
-
-def axis(kind, rank, size, **rest):
-    made = module.ParallelAxis()
-    made.kind, made.rank, made.size = kind, rank, size
-    for name, value in rest.items():
-        setattr(made, name, value)
-    return made
-
-
-def parallelism(*axes):
-    made = module.TensorParallelism()
-    made.axes = list(axes)
-    return made
-
-
-def target(mode, *axes):
-    made = module.ReadTarget()
-    made.mode = mode
-    if axes:
-        made.parallelism = parallelism(*axes)
-    return made
 
 
 def tensors():

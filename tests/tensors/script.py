@@ -12,19 +12,13 @@ import sys
 import tempfile
 
 import torch
+from forms import Partition, axis, parallelism, target
 
 import mooncake.store as module
 
 MASTER = sys.argv[1]
 HEADER = 304
 out = []
-
-
-class Partition:
-    """What `writer_partition` takes: any object with these attributes."""
-
-    def __init__(self, rank, size, split_dim):
-        self.rank, self.size, self.split_dim = rank, size, split_dim
 
 
 class Area:
@@ -65,28 +59,6 @@ def config(**fields):
     made = module.ReplicateConfig()
     for name, value in fields.items():
         setattr(made, name, value)
-    return made
-
-
-def axis(kind, rank, size, **rest):
-    made = module.ParallelAxis()
-    made.kind, made.rank, made.size = kind, rank, size
-    for name, value in rest.items():
-        setattr(made, name, value)
-    return made
-
-
-def parallelism(*axes):
-    made = module.TensorParallelism()
-    made.axes = list(axes)
-    return made
-
-
-def target(mode, *axes):
-    made = module.ReadTarget()
-    made.mode = mode
-    if axes:
-        made.parallelism = parallelism(*axes)
     return made
 
 

@@ -118,7 +118,10 @@ fn run(compiler: &str, standard: &str, source: &str, says: &str) {
 fn run_with(compiler: &str, standard: &str, source: &str, says: &str, arguments: &[&str]) {
     let out = tempfile::tempdir().unwrap();
     let Some(program) = compile(compiler, standard, source, out.path()) else { return };
-    let output = Command::new(program).args(arguments).env("MC_LOG_LEVEL", "ERROR").output().unwrap();
+    let mut command = Command::new(program);
+    // Cargo's search path would find the library of an earlier build first.
+    command.args(arguments).env("MC_LOG_LEVEL", "ERROR").env_remove("LD_LIBRARY_PATH");
+    let output = command.output().unwrap();
     let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{:?}\n{stdout}\n{stderr}", output.status);
     assert_eq!(stdout, format!("{says}: ok\n"));

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 from pathlib import Path
 
@@ -93,8 +94,10 @@ def test_flags_are_read_as_gflags_reads_them(need):
 @pytest.mark.parametrize("flags", [["--bogus=1"], ["--mode=neither"], ["--operation=none"], ["--help"]])
 def test_exit_codes_are_those_of_the_peer(need, flags):
     need(WHEEL, program=True)
-    codes = [initiate(kind, "127.0.0.1:9", *flags).returncode for kind in (OURS, WHEEL)]
-    assert codes == [1, 1]
+    assert initiate(OURS, "127.0.0.1:9", *flags).returncode == 1
+    # The peer's program now and then dies of SIGSEGV while it ends.
+    codes = (initiate(WHEEL, "127.0.0.1:9", *flags).returncode for _ in range(5))
+    assert next((code for code in codes if code != -signal.SIGSEGV), None) == 1
 
 
 def test_a_target_that_is_not_there(need):

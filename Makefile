@@ -59,6 +59,14 @@ bench: build wheel ## the figures, side by side with Mooncake's wheel
 wheel: ## the Python wheel, with the commands in it, into dist/
 	scripts/build_wheel.sh
 
+.PHONY: wheels
+wheels: ## that one, the one for CPython 3.10, and mooncake-transfer-engine without files (docs/packages.md)
+	scripts/build_wheel.sh --all
+
+.PHONY: names
+names: ## docs/book/names.md anew, from the wheels of both projects (after make test-python)
+	YB_OURS_PYTHON=$${YB_OURS_PYTHON:-$$PWD/target/peer/ours/bin/python} $(PYTHON) tests/python/names.py
+
 .PHONY: capi
 capi: ## the C library of engine and store with its headers (PREFIX=DIR copies them there)
 	PREFIX="$(PREFIX)" scripts/build_capi.sh

@@ -30,7 +30,7 @@ if [ -z "${YB_OURS_PYTHON:-}" ]; then
     ls dist/yuebing-*.whl >/dev/null 2>&1 || { echo "no wheel in dist/: make wheel first"; exit 1; }
     [ -x "$work/ours/bin/python" ] || "$python" -m venv --clear "$work/ours"
     "$work/ours/bin/python" -m pip install -q --disable-pip-version-check --no-index --no-deps --force-reinstall \
-        dist/yuebing-*.whl
+        --find-links dist yuebing
     YB_OURS_PYTHON=$PWD/$work/ours/bin/python
     export YB_OURS_PYTHON
 fi

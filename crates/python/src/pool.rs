@@ -241,6 +241,12 @@ impl Drop for BufferLeaseView {
 
 #[pymethods]
 impl BufferLeaseView {
+    /// The bytes as a writable memoryview of format `B`, as `BufferLease.buffer`.
+    #[getter]
+    fn buffer<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyMemoryView>> {
+        PyMemoryView::from(slf.as_any())
+    }
+
     fn __len__(&self) -> usize {
         self.len as usize
     }

@@ -41,5 +41,9 @@ def test_answers_of_a_dummy(host):
     # Memory that is not shared with the daemon cannot be registered, but may be named: it is copied once.
     assert attached.ask("use_buffer", 4 * MIB) == -1
     assert attached.ask("get_into", keys[0], values[0]) == "equal"
+    shared = attached.ask("call", "alloc_from_mem_pool", 2 * MIB)
+    assert attached.ask("call", "get_into", keys[0], shared + 2 * MIB - 3000, 3000) == 3000
+    assert attached.ask("call", "get_into", keys[0], shared + 2 * MIB - 2999, 3000) == -600, "over the end of shared memory"
+    assert attached.ask("call", "get_into", keys[0], 0, 3000) == -600
     assert attached.ask("call", "close") == 0
     assert attached.ask("call", "is_exist", keys[0]) == -600

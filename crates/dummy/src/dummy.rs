@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use yb_client::{Duplicates, Error, GetItem, Health, PutItem, RangesItem, Result};
+use yb_client::{Duplicates, Error, ForeignMemory, GetItem, Health, LocalBuffer, PutItem, RangesItem, Result};
 use yb_mem::{MemorySegment, SegmentOptions, SharedMemory};
 use yb_types::{ClientId, ReplicateConfig};
 
@@ -170,6 +170,21 @@ impl Dummy {
         let segment = SharedMemory::of_process().around(address, 1);
         let segment = segment.ok_or(Error::Invalid("the address lies in no memory shared with the daemon".into()))?;
         Ok(segment.address() + segment.len() - address)
+    }
+
+    /// Memory of the caller for one call, shared with the daemon or not: what is not is copied.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for what is no range, and for one that starts in shared memory and reaches over its end.
+    pub fn lend(&self, memory: ForeignMemory) -> Result<LocalBuffer<'static>> {
+        let (address, len) = (memory.address(), memory.len());
+        let end = address.checked_add(len).ok_or(Error::Invalid("the range wraps around the address space".into()))?;
+        match self.shared_rest(address) {
+            Ok(rest) if address + rest < end => {
+                Err(Error::Invalid(format!("{address:#x}+{len} reaches over the end of registered memory").into()))
+            }
+            _ => Ok(memory.into()),
+        }
     }
 
     /// Takes shared memory back; false when none starts there.

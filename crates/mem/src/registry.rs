@@ -420,8 +420,8 @@ impl Registry {
         self.pin(address, region.map_or(0, |end| end.saturating_sub(address)), by)
     }
 
-    /// Foreign memory as our side of one transfer: pinned when it lies inside one region. Memory that was never
-    /// registered, and a range over neighbouring regions, is used on the word given to [`ForeignMemory::new`].
+    /// Foreign memory as our side of one transfer: pinned when it lies inside one region or in neighbouring ones. Memory
+    /// that was never registered is used on the word given to [`ForeignMemory::new`].
     ///
     /// # Errors
     /// [`RegistryError::NotARange`]; [`RegistryError::NotRegistered`] when it starts in a region and reaches over its end
@@ -435,20 +435,27 @@ impl Registry {
         if let Ok(pin) = self.pin(address, len, Access::Local) {
             return Ok(pin.into());
         }
-        let regions = self.regions.read();
-        let mut covered = address;
+        let (mut pins, mut covered) = (Vec::new(), address);
         while covered < end {
-            let after = regions.partition_point(|region| region.info.address <= covered);
-            let holder = after.checked_sub(1).and_then(|i| regions.get(i));
-            match holder.filter(|region| region.info.address + region.info.len > covered) {
-                Some(region) if region.is_open() => {
-                    covered = region.info.address + region.info.len;
-                }
+            match self.end_around(covered) {
                 None if covered == address => return Ok(memory.into()),
-                _ => return Err(RegistryError::NotRegistered { address, len }),
+                None => return Err(RegistryError::NotRegistered { address, len }),
+                Some(region_end) => {
+                    let part = region_end.min(end) - covered;
+                    pins.push(self.pin(covered, part, Access::Local)?);
+                    covered += part;
+                }
             }
         }
-        Ok(memory.into())
+        Ok(LocalBuffer(Owner::Joined { memory, _pins: pins }))
+    }
+
+    /// One past the last address of the region that has this address, open or not.
+    fn end_around(&self, address: u64) -> Option<u64> {
+        let regions = self.regions.read();
+        let after = regions.partition_point(|region| region.info.address <= address);
+        let region = after.checked_sub(1).and_then(|i| regions.get(i))?;
+        Some(region.info.end()).filter(|end| *end > address)
     }
 
     /// Every open region, in order of address.
@@ -556,6 +563,11 @@ enum Owner<'a> {
     Pinned(RegionPin),
     Borrowed(Span<'a>),
     Foreign(ForeignMemory),
+    /// Over neighbouring regions.
+    Joined {
+        memory: ForeignMemory,
+        _pins: Vec<RegionPin>,
+    },
 }
 
 impl<'a> LocalBuffer<'a> {
@@ -579,7 +591,7 @@ impl<'a> LocalBuffer<'a> {
         match &self.0 {
             Owner::Pinned(pin) => pin.span(),
             Owner::Borrowed(span) => *span,
-            Owner::Foreign(memory) => memory.span(),
+            Owner::Foreign(memory) | Owner::Joined { memory, .. } => memory.span(),
         }
     }
 
@@ -588,7 +600,7 @@ impl<'a> LocalBuffer<'a> {
         match &self.0 {
             Owner::Pinned(pin) => pin.len(),
             Owner::Borrowed(span) => span.len() as u64,
-            Owner::Foreign(memory) => memory.span().len() as u64,
+            Owner::Foreign(memory) | Owner::Joined { memory, .. } => memory.span().len() as u64,
         }
     }
 
@@ -660,6 +672,11 @@ mod tests {
         assert_eq!(registry.lend(foreign(base + 1030, 3000)).unwrap_err().code(), -3);
         assert_eq!(registry.lend(foreign(0, 1)).unwrap_err().code(), -1);
         assert_eq!(registry.lend(foreign(u64::MAX, 2)).unwrap_err().code(), -1);
+        let over_both = registry.lend(foreign(base + 2000, 100)).unwrap();
+        let busy = registry.remove(base + 2048, Duration::ZERO);
+        assert!(matches!(busy, Err(RegistryError::Busy { users: 1, .. })), "both regions are pinned");
+        drop(over_both);
+        assert_eq!(registry.remove(base + 2048, Duration::ZERO), Ok(()));
         let pinned = registry.lend(foreign(base + 1024, 8)).unwrap();
         assert!(registry.remove(base + 1024, Duration::ZERO).is_err(), "a lent range of a region pins it");
         assert!(registry.lend(foreign(base + 1024, 8)).is_err(), "a region on its way out takes no new users");

@@ -75,6 +75,8 @@ impl Backend<'_> {
         fn remove_all(force: bool) -> Result<u64>;
         /// Replaces objects.
         fn batch_upsert_items(items: &[PutItem<'_>], config: &ReplicateConfig, repeated: Duplicates) -> Vec<Result<()>>;
+        /// Memory of the caller for one call, registered or not.
+        fn lend(memory: ForeignMemory) -> Result<LocalBuffer<'static>>;
         /// Ends a registration.
         fn unregister_buffer(address: u64) -> Result<()>;
         /// How it stands.

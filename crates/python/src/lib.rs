@@ -19,7 +19,6 @@ mod logs;
 mod memory;
 mod pool;
 mod ranges;
-mod regions;
 mod replicate_config;
 mod setup;
 mod store;

@@ -5,15 +5,13 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use parking_lot::{Mutex, RwLock};
-use smallvec::smallvec;
+use parking_lot::Mutex;
 use yb_client::{Client, Duplicates, Error, ForeignMemory, Fragment, GetItem, LocalBuffer, Parts, PutItem, RangesItem};
 use yb_dummy::Dummy;
 use yb_types::{ErrorCode, ReplicateConfig};
 
 use crate::backend::Backend;
 use crate::engine::EngineLive;
-use crate::regions::Regions;
 
 /// What every argument that cannot work answers.
 pub(crate) const INVALID: i64 = ErrorCode::INVALID_PARAMS.0 as i64;
@@ -96,7 +94,6 @@ pub(crate) struct Live {
     client: Client,
     /// Does the work in the client's place, which is closed then.
     dummy: Option<Dummy>,
-    regions: RwLock<Regions>,
     allow_empty: bool,
     /// The engine that the client uses with others; it must not end before the client.
     _engine: Option<Arc<EngineLive>>,
@@ -105,7 +102,7 @@ pub(crate) struct Live {
 impl Live {
     /// Wraps a client. `allow_empty`: a value of no bytes may be stored.
     pub(crate) fn new(client: Client, allow_empty: bool, engine: Option<Arc<EngineLive>>) -> Self {
-        Live { client, dummy: None, regions: RwLock::default(), allow_empty, _engine: engine }
+        Live { client, dummy: None, allow_empty, _engine: engine }
     }
 
     /// The same with a dummy client that does the work.
@@ -168,13 +165,13 @@ impl Live {
         let mut indexes = Vec::with_capacity(keys.len());
         let mut items = Vec::with_capacity(keys.len());
         let mut numbers = vec![0; keys.len()];
-        for (index, (key, object)) in keys.iter().zip(&prepared).enumerate() {
+        for (index, (key, object)) in keys.iter().zip(prepared).enumerate() {
             match object {
                 Ok(parts) => {
                     indexes.push(index);
-                    items.push(PutItem { key, from: lend(parts) });
+                    items.push(PutItem { key, from: parts });
                 }
-                Err(number) => numbers[index] = *number,
+                Err(number) => numbers[index] = number,
             }
         }
         let config = only(writing.config, &indexes, keys.len());
@@ -196,13 +193,13 @@ impl Live {
         let mut indexes = Vec::with_capacity(keys.len());
         let mut items = Vec::with_capacity(keys.len());
         let mut numbers = vec![0; keys.len()];
-        for (index, (key, object)) in keys.iter().zip(&prepared).enumerate() {
+        for (index, (key, object)) in keys.iter().zip(prepared).enumerate() {
             match object {
                 Ok(parts) => {
                     indexes.push(index);
-                    items.push(GetItem { key, into: lend(parts) });
+                    items.push(GetItem { key, into: parts });
                 }
-                Err(number) => numbers[index] = *number,
+                Err(number) => numbers[index] = number,
             }
         }
         for (index, answer) in indexes.into_iter().zip(self.backend().batch_get_items(items)) {
@@ -232,18 +229,18 @@ impl Live {
         let mut indexes = Vec::with_capacity(keys.len());
         let mut items = Vec::with_capacity(keys.len());
         let mut numbers = vec![INVALID; keys.len()];
-        for (index, ((key, object), offsets)) in keys.iter().zip(&prepared).zip(offsets).enumerate() {
+        for (index, ((key, object), offsets)) in keys.iter().zip(prepared).zip(offsets).enumerate() {
             match object {
                 Ok(parts) if parts.len() == offsets.len() => {
-                    let ranges = parts.iter().zip(offsets);
-                    let fragments = ranges.map(|(part, at)| Fragment { offset: *at, memory: part.lend() }).collect();
+                    let ranges = parts.into_iter().zip(offsets);
+                    let fragments = ranges.map(|(memory, at)| Fragment { offset: *at, memory }).collect();
                     indexes.push(index);
                     items.push(RangesItem { key, fragments });
                 }
                 Ok(parts) => {
                     numbers[index] = last.refuse(format!("{} buffers, {} offsets", parts.len(), offsets.len()));
                 }
-                Err(number) => numbers[index] = *number,
+                Err(number) => numbers[index] = number,
             }
         }
         for (index, answer) in indexes.into_iter().zip(act(items)) {
@@ -252,39 +249,51 @@ impl Live {
         numbers
     }
 
-    /// Checked memory of each object, or its number.
+    /// Checked memory of each object, or its number. What is registered stays so while the parts live.
     ///
     /// # Safety
     /// As [`Live::get_into`].
-    pub(crate) unsafe fn prepare(
+    unsafe fn prepare<'m>(
         &self,
         last: &LastError,
         keys: &[&[u8]],
         memory: &[Ranges],
         refuse_empty: bool,
-    ) -> Vec<Result<Vec<ForeignMemory>, i64>> {
+    ) -> Vec<Result<Parts<'m>, i64>> {
         if keys.len() != memory.len() {
             let number = last.refuse(format!("{} keys, memory for {}", keys.len(), memory.len()));
             return keys.iter().map(|_| Err(number)).collect();
         }
-        let regions = self.regions.read();
-        let check = |ranges: &Ranges| {
-            if let Some(bad) = ranges.iter().find_map(|(address, len)| regions.check(*address, *len).err()) {
-                return Err(last.refuse(bad.text()));
-            }
-            if refuse_empty && ranges.iter().all(|(_, len)| *len == 0) {
+        let parts = |ranges: &Ranges| {
+            // SAFETY: passed on.
+            let lent = ranges.iter().map(|(address, len)| unsafe { self.lend(*address, *len) });
+            let parts: Parts<'m> = lent.collect::<Result<_, Error>>().map_err(|error| last.refuse(error.to_string()))?;
+            if refuse_empty && parts.iter().all(LocalBuffer::is_empty) {
                 return Err(last.refuse("an object of no bytes (YB_ALLOW_EMPTY=1 allows it)"));
             }
-            // SAFETY: passed on; null was refused above.
-            Ok(ranges.iter().map(|(address, len)| unsafe { ForeignMemory::new(*address, *len) }).collect())
+            Ok(parts)
         };
-        memory.iter().map(check).collect()
+        memory.iter().map(parts).collect()
+    }
+
+    /// Memory of the caller for one call: refused when it is null, or starts in registered memory and reaches over its
+    /// end; memory that was never registered is taken on the caller's word.
+    ///
+    /// # Safety
+    /// As [`Live::get_into`].
+    unsafe fn lend<'m>(&self, address: u64, len: u64) -> Result<LocalBuffer<'m>, Error> {
+        if address == 0 {
+            return Err(Error::Invalid("a null address".into()));
+        }
+        // SAFETY: passed on.
+        self.backend().lend(unsafe { ForeignMemory::new(address, len) })
     }
 
     /// Whether a zero-copy call may use this memory: not null, not over the end of registered memory it starts in.
     pub(crate) fn check(&self, last: &LastError, address: u64, len: u64) -> bool {
-        let checked = self.regions.read().check(address, len);
-        checked.map_err(|bad| last.refuse(bad.text())).is_ok()
+        // SAFETY: the memory is not used.
+        let lent = unsafe { self.lend(address, len) };
+        lent.map_err(|error| last.refuse(error.to_string())).is_ok()
     }
 
     /// Registers memory for transfers. 0, or a code.
@@ -292,32 +301,14 @@ impl Live {
     /// # Safety
     /// The memory must stay mapped, readable and writable until it is unregistered or the store is closed.
     pub(crate) unsafe fn register(&self, last: &LastError, address: u64, len: u64) -> i64 {
-        if let Err(bad) = self.regions.write().add(address, len) {
-            return last.refuse(bad.text());
-        }
         // SAFETY: passed on.
         let memory = unsafe { ForeignMemory::new(address, len) };
-        let answer = self.backend().register_buffer(memory);
-        if answer.is_err() {
-            self.regions.write().remove(address);
-        }
-        last.number(answer, |()| 0)
+        last.number(self.backend().register_buffer(memory), |()| 0)
     }
 
-    /// Takes registered memory back. 0, or a code.
+    /// Takes registered memory back when no call uses it any more. 0, or a code.
     pub(crate) fn unregister(&self, last: &LastError, address: u64) -> i64 {
-        if !self.regions.write().remove(address) {
-            return last.refuse("no registered memory starts at this address");
-        }
         last.number(self.backend().unregister_buffer(address), |()| 0)
-    }
-}
-
-/// The memory of one object for a transfer.
-fn lend(memory: &[ForeignMemory]) -> Parts<'_> {
-    match memory {
-        [whole] => smallvec![whole.lend()],
-        parts => parts.iter().map(ForeignMemory::lend).collect::<smallvec::SmallVec<[LocalBuffer<'_>; 1]>>(),
     }
 }
 

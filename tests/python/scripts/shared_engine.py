@@ -22,6 +22,9 @@ assert other.transfer_sync_write(session, b"by the engine", address, 13) == 0
 assert memory[:13] == b"by the engine"
 assert store.put_from("from the engine's memory", address, 13) == 0
 assert store.get("from the engine's memory") == b"by the engine"
+assert store.put_from("over", address + 4000, 200) == -600, "over the end of the engine's memory"
+assert "registered" in store.last_error() and store.is_exist("over") == 0
+assert store.get_into("from the engine's memory", address + 4090, 13) == -600
 assert store.register_buffer(address + 100, 8) == -600, "it overlaps what the engine has"
 assert store.unregister_buffer(address) == -600, "the engine's to unregister"
 own = bytearray(4096)

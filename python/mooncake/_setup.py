@@ -26,14 +26,13 @@ DICT_DEFAULTS = {
 }
 #: What else the dict form knows; an unknown name is told in the log.
 DICT_OPTIONS = {"enable_client_http_server", "client_http_port", "tenant_id", "ssd_offload_path", "ssd_prefetch_cooldown_sec",
-                "ssd_prefetch_dedup_ttl_sec", "ssd_get_wait_ms", "egm_numa_nodes"}
+                "ssd_prefetch_dedup_ttl_sec", "ssd_get_wait_ms", "egm_numa_nodes", "ipc_socket_path"}
 #: Other names for the same in the dict form: those of `MooncakeConfig`, which consumers pass on as they are. The peer
 #: overlooks them and goes to a master on its own machine.
 ALIASES = {"master_server_address": "master_server_addr", "device_name": "rdma_devices"}
 #: Options of the peer that are not built; each has to keep the value that turns it off.
 NOT_BUILT = {
     "enable_ssd_offload": False,
-    "ipc_socket_path": "",
     "enable_ssd_prefetch": False,
     "enable_embedded_master": False,
     "enable_egm_store_pool": False,
@@ -98,6 +97,7 @@ def from_dict(config: Mapping[Any, Any]) -> dict[str, Any]:
         if name in texts:
             arguments[name] = truth_of(texts[name], off) if isinstance(off, bool) else texts[name]
     arguments["tenant_id"] = texts.get("tenant_id", "default")
+    arguments["ipc_socket_path"] = texts.get("ipc_socket_path", "")
     arguments["enable_client_http_server"] = truth_of(texts.get("enable_client_http_server", ""), False)
     port = texts.get("client_http_port", "9300").strip()
     if not port.isdigit():
@@ -118,5 +118,6 @@ def finish(arguments: dict[str, Any]) -> dict[str, Any]:
         if arguments.pop(name, off) != off:
             raise SetupRefused(f"setup({name}=...) is not built yet")
     arguments.setdefault("engine", None)
+    arguments.setdefault("ipc_socket_path", "")
     arguments["allow_empty"] = allow_empty()
     return arguments

@@ -90,8 +90,10 @@ class MooncakeDistributedStore(TensorCalls, ParallelTensorCalls, TensorFileCalls
         `engine` may be what `TransferEngine.get_engine()` gives: the store then moves its bytes with it, memory that is
         registered there is known to the store, and the name is `ip:rpc_port` of that engine.
         `protocol` is "tcp", or "rpc_only" for a store that lends nothing (`global_segment_size` 0). The dict form also
-        takes `master_server_address` for `master_server_addr` and `device_name` for `rdma_devices`; names that it does not
-        know are told in the log. `enable_client_http_server` serves `/health`, `/metrics` and `/metrics/summary` on
+        takes `master_server_address` for `master_server_addr` and `device_name` for `rdma_devices`, and `ipc_socket_path`: the
+        name of a side channel (`@mooncake_client_<port>.sock`) behind which this store serves dummy clients as the daemon
+        `mooncake_client` does, with `setup_dummy(0, size, "127.0.0.1:<port>")` on their side. Names that it does not know
+        are told in the log. `enable_client_http_server` serves `/health`, `/metrics` and `/metrics/summary` on
         `client_http_port`. `enable_ssd_offload` is not built yet and has to stay off.
         """
         form = local_hostname if config is _MISSING else config

@@ -1,6 +1,6 @@
 //! A running daemon.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use yb_client::Client;
 use yb_env::Clock;
 use yb_rpc::{Listener, ListenerTag, Server, ServerLimits, ServerSettings};
-use yb_wire::side_channel::socket_name;
+use yb_wire::side_channel::{port_of, socket_name};
 
 use crate::door::{self, Bell};
 use crate::dummies::Dummies;
@@ -42,6 +42,18 @@ impl DaemonSettings {
     pub fn at(listen: SocketAddr) -> Self {
         let (users, patience) = (Users::default(), Duration::from_secs(10));
         DaemonSettings { listen, socket_name: None, threads: 1, users, patience }
+    }
+
+    /// For dummies that know the name of the side channel: RPC on loopback, at the port from which dummies derive this
+    /// name; at a free one when they could derive it from none.
+    ///
+    /// ```
+    /// let port = |name: &str| yb_daemon::DaemonSettings::behind(name).listen.port();
+    /// assert_eq!((port("@mooncake_client_50052.sock"), port("@another")), (50052, 0));
+    /// ```
+    pub fn behind(socket_name: &str) -> Self {
+        let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, port_of(socket_name).unwrap_or_default()));
+        DaemonSettings { socket_name: Some(socket_name.to_owned()), ..DaemonSettings::at(listen) }
     }
 }
 

@@ -7,11 +7,13 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use yb_client::{Client, Duplicates, Error, ForeignMemory, Fragment, GetItem, LocalBuffer, Parts, PutItem, RangesItem};
+use yb_daemon::Daemon;
 use yb_dummy::Dummy;
 use yb_types::{ErrorCode, ReplicateConfig};
 
 use crate::backend::Backend;
 use crate::engine::EngineLive;
+use crate::setup::Made;
 
 /// What every argument that cannot work answers.
 pub(crate) const INVALID: i64 = ErrorCode::INVALID_PARAMS.0 as i64;
@@ -95,20 +97,29 @@ pub(crate) struct Live {
     /// Does the work in the client's place, which is closed then.
     dummy: Option<Dummy>,
     allow_empty: bool,
+    /// Serves dummy clients with the client.
+    daemon: Mutex<Option<Daemon>>,
     /// The engine that the client uses with others; it must not end before the client.
     _engine: Option<Arc<EngineLive>>,
 }
 
 impl Live {
-    /// Wraps a client. `allow_empty`: a value of no bytes may be stored.
-    pub(crate) fn new(client: Client, allow_empty: bool, engine: Option<Arc<EngineLive>>) -> Self {
-        Live { client, dummy: None, allow_empty, _engine: engine }
+    /// What a setup made.
+    pub(crate) fn new(made: Made) -> Self {
+        let Made { client, engine, daemon, allow_empty } = made;
+        Live { client, dummy: None, allow_empty, daemon: Mutex::new(daemon), _engine: engine }
     }
 
-    /// The same with a dummy client that does the work.
-    pub(crate) fn attached(mut self, dummy: Dummy) -> Self {
-        self.dummy = Some(dummy);
-        self
+    /// A dummy client that does the work; `closed` answers what it cannot do.
+    pub(crate) fn attached(dummy: Dummy, closed: Client) -> Self {
+        let dummy = Some(dummy);
+        Live { client: closed, dummy, allow_empty: false, daemon: Mutex::default(), _engine: None }
+    }
+
+    /// Leaves the pool, or the daemon. Dummy clients that are served are sent away first.
+    pub(crate) fn close(&self) {
+        drop(self.daemon.lock().take());
+        self.backend().close();
     }
 
     /// Who does the work.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use yb_client::{Client, ClientConfig, Error, environment};
+use yb_daemon::{Daemon, DaemonSettings};
 
 use crate::convert::{Text, Unsigned};
 use crate::engine::{EngineLive, InnerTransferEngine};
@@ -23,23 +24,36 @@ pub(crate) struct SetupArguments {
     enable_client_http_server: bool,
     client_http_port: Unsigned,
     engine: Option<Py<InnerTransferEngine>>,
+    /// Name of the side channel of dummy clients; empty: none are served.
+    ipc_socket_path: Text,
+    /// Whether a value of no bytes may be stored.
+    allow_empty: bool,
+}
+
+/// What a setup made.
+pub(crate) struct Made {
+    pub(crate) client: Client,
+    /// The engine that the client uses with others.
+    pub(crate) engine: Option<Arc<EngineLive>>,
+    /// Serves dummy clients.
+    pub(crate) daemon: Option<Daemon>,
     /// Whether a value of no bytes may be stored.
     pub(crate) allow_empty: bool,
 }
 
 impl SetupArguments {
-    /// The client, and the engine that it uses with others.
-    pub(crate) fn connect(self) -> Result<(Client, Option<Arc<EngineLive>>), Error> {
+    /// The client and what goes with it. Nothing is left behind when this fails.
+    pub(crate) fn connect(self) -> Result<Made, Error> {
         let engine = self.engine.as_ref().map(|engine| engine.get().live());
+        let (allow_empty, side_channel) = (self.allow_empty, self.ipc_socket_path.0.clone());
         let config = self.into_config()?;
-        match engine {
-            None => Ok((Client::connect(config)?, None)),
-            Some(engine) if engine.is_open() => {
-                let client = Client::connect_on(engine.classic().engine().clone(), config)?;
-                Ok((client, Some(engine)))
-            }
-            Some(_) => Err(Error::Invalid("the engine is closed, or of the parent process".into())),
-        }
+        let client = match &engine {
+            None => Client::connect(config)?,
+            Some(engine) if engine.is_open() => Client::connect_on(engine.classic().engine().clone(), config)?,
+            Some(_) => return Err(Error::Invalid("the engine is closed, or of the parent process".into())),
+        };
+        let daemon = if side_channel.is_empty() { None } else { Some(serve_dummies(&side_channel, &client)?) };
+        Ok(Made { client, engine, daemon, allow_empty })
     }
 
     fn into_config(self) -> Result<ClientConfig, Error> {
@@ -66,4 +80,13 @@ impl SetupArguments {
             ..config
         })
     }
+}
+
+fn serve_dummies(side_channel: &str, client: &Client) -> Result<Daemon, Error> {
+    let daemon = Daemon::start(&DaemonSettings::behind(side_channel), client.clone()).map_err(|error| {
+        client.close();
+        Error::Setup { stage: "serving dummy clients", reason: error.to_string() }
+    })?;
+    tracing::info!(rpc = %daemon.address(), side_channel, "dummy clients are served");
+    Ok(daemon)
 }

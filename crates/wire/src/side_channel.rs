@@ -21,6 +21,12 @@ pub fn socket_name(port: u16) -> String {
     format!("@mooncake_client_{port}.sock")
 }
 
+/// The port from which a daemon derives this name.
+pub fn port_of(socket_name: &str) -> Option<u16> {
+    let port = socket_name.strip_prefix("@mooncake_client_")?.strip_suffix(".sock")?;
+    port.parse().ok().filter(|port: &u16| self::socket_name(*port) == socket_name)
+}
+
 /// A dummy hands over memory; its descriptor travels with the message. Answered with an i32: 0, or a code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShmRegister {

@@ -21,14 +21,14 @@ impl Store {
         crate::logs::start();
         py.detach(|| {
             if let Some(old) = self.live.write().take() {
-                old.backend().close();
+                old.close();
             }
             // What a dummy cannot do is answered as by a client that is closed.
             let closed = Client::connect(ClientConfig { offline: true, ..ClientConfig::default() });
             let attached = Dummy::attach(&DummyConfig::new(server_address.0, local_buffer_size.0));
             match attached.and_then(|dummy| Ok((dummy, closed?))) {
                 Ok((dummy, closed)) => {
-                    *self.live.write() = Some(Arc::new(Live::new(closed, false, None).attached(dummy)));
+                    *self.live.write() = Some(Arc::new(Live::attached(dummy, closed)));
                     0
                 }
                 Err(error) => {

@@ -21,12 +21,11 @@ impl Store {
         crate::logs::start();
         py.detach(|| {
             if let Some(old) = self.live.write().take() {
-                old.backend().close();
+                old.close();
             }
-            let allow_empty = arguments.allow_empty;
             match arguments.connect() {
-                Ok((client, engine)) => {
-                    *self.live.write() = Some(Arc::new(Live::new(client, allow_empty, engine)));
+                Ok(made) => {
+                    *self.live.write() = Some(Arc::new(Live::new(made)));
                     0
                 }
                 Err(error) => {
@@ -54,7 +53,7 @@ impl Store {
     fn close(&self, py: Python<'_>) -> i64 {
         let live = self.live.write().take();
         if let Some(live) = live {
-            py.detach(|| live.backend().close());
+            py.detach(|| live.close());
         }
         0
     }

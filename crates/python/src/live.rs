@@ -278,7 +278,8 @@ impl Live {
         let parts = |ranges: &Ranges| {
             // SAFETY: passed on.
             let lent = ranges.iter().map(|(address, len)| unsafe { self.lend(*address, *len) });
-            let parts: Parts<'m> = lent.collect::<Result<_, Error>>().map_err(|error| last.refuse(error.to_string()))?;
+            let parts: Parts<'m> =
+                lent.collect::<Result<_, Error>>().map_err(|error| last.refuse(error.to_string()))?;
             if refuse_empty && parts.iter().all(LocalBuffer::is_empty) {
                 return Err(last.refuse("an object of no bytes (YB_ALLOW_EMPTY=1 allows it)"));
             }

@@ -3,7 +3,7 @@
 use yb_types::ErrorCode as Code;
 
 use crate::answer::Answer;
-use crate::op::{Op, Write};
+use crate::op::{Op, Shift, Write};
 use crate::script::Memory;
 use crate::side::OWNERS;
 
@@ -22,6 +22,10 @@ pub struct Pair<'a> {
     pub ever_grouped: bool,
     /// Whether a segment was asked to leave since the last time step.
     pub some_leaving: bool,
+    /// Whether a segment was unmounted or asked to leave since the tasks of both sides were ended.
+    pub sources_lost: bool,
+    /// Whether a look-up in this burst met a key that was being written.
+    pub met_unfinished: bool,
     pub ours: &'a Answer,
     pub theirs: &'a Answer,
 }
@@ -137,6 +141,40 @@ pub const RULES: &[Rule] = &[
         },
     },
     Rule {
+        name: "task-of-a-lost-source",
+        parts: false,
+        applies: |pair| {
+            let (Answer::Text(ours), Answer::Text(theirs)) = (pair.ours, pair.theirs) else { return false };
+            let fewer = ours.split("; ").filter(|task| !task.is_empty()).all(|task| theirs.contains(task));
+            matches!(pair.op, Op::Fetch { .. }) && pair.sources_lost && fewer
+        },
+    },
+    Rule {
+        name: "move-whose-target-is-lost",
+        parts: true,
+        applies: |pair| {
+            let moved = matches!(pair.op, Op::ShiftEnd { shift: Shift::Move, revoke: false, .. });
+            moved && pair.ours.is_code(Code::REPLICA_IS_GONE) && *pair.theirs == Answer::Done
+        },
+    },
+    Rule {
+        name: "task-refused-for-its-target",
+        parts: false,
+        applies: |pair| {
+            matches!(pair.op, Op::CreateTask { .. })
+                && codes(pair, Code::INVALID_PARAMS, Code::UNAVAILABLE_IN_CURRENT_STATUS)
+        },
+    },
+    Rule {
+        name: "copy-task-of-an-unfinished-object",
+        parts: false,
+        applies: |pair| {
+            let from_a_copy =
+                pair.memory.shifting && pair.ours.is_code(Code::INVALID_PARAMS) && pair.theirs.succeeded();
+            matches!(pair.op, Op::CreateTask { .. }) && from_a_copy
+        },
+    },
+    Rule {
         name: "copy-task-of-an-unfinished-object",
         parts: false,
         applies: |pair| {
@@ -153,6 +191,15 @@ pub const RULES: &[Rule] = &[
         applies: |pair| {
             let removed = matches!(pair.op, Op::Remove { .. });
             pair.ever_grouped && removed && codes(pair, Code::REPLICA_IS_NOT_READY, Code::OBJECT_HAS_LEASE)
+        },
+    },
+    Rule {
+        name: "lease-from-before-the-end",
+        parts: true,
+        applies: |pair| {
+            let counts = matches!(pair.op, Op::RemoveRegex { force: false, .. } | Op::RemoveAll { force: false, .. });
+            let held = pair.is_kept_by_a_lease() && (pair.memory.met_unfinished || pair.memory.grouped);
+            pair.met_unfinished && (counts || held)
         },
     },
     Rule {

@@ -28,6 +28,10 @@ pub struct Memory {
     pub copies: usize,
     /// Looked up with GetReplicaListForAdmin or its batch form.
     pub shown_to_admin: bool,
+    /// A copy or move began and did not end.
+    pub shifting: bool,
+    /// A look-up met it while it was being written.
+    pub met_unfinished: bool,
 }
 
 pub struct Script {

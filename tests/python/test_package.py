@@ -1,11 +1,10 @@
 """The package as it is installed: what it needs, how fast it is there, where it runs, what it puts beside the interpreter."""
 
-import importlib.util
 import json
 import os
 import pty
-import re
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +15,8 @@ from pathlib import Path
 
 import pytest
 from pool import OURS, Pool, installation, our_program
-from venvs import REPO, PeerMissing, peer
+from venvs import REPO, peer
+from wheels import check_wheel
 
 #: Commands of the peer's distribution, and ours.
 COMMANDS = ["mc_store_rest_server", "mooncake_client", "mooncake_http_metadata_server", "mooncake_master", "transfer_engine_bench",
@@ -76,7 +76,7 @@ def test_the_wheel_without_files_satisfies_the_name(tmp_path):
 
 def test_what_is_installed_is_small(need):
     need("0.3.13.post1")
-    check = _check_wheel()
+    check = check_wheel()
     theirs = check.peer_bytes(peer("0.3.13.post1").python.parents[1])
     code = ("import importlib.metadata as m; d = m.distribution('yuebing');"
             "print(sum(f.locate().stat().st_size for f in d.files if '__pycache__' not in str(f)))")
@@ -92,7 +92,7 @@ def test_a_portable_wheel_asks_for_nothing_new():
         if os.environ.get("CI") == "true":
             pytest.fail("no portable wheel in dist/: make wheel")
         pytest.skip("no portable wheel in dist/: make wheel")
-    check = _check_wheel()
+    check = check_wheel()
     for wheel in wheels:
         lines, wrong, _ = check.check(wheel, (2, 28))
         assert wrong == []
@@ -102,7 +102,7 @@ def test_a_portable_wheel_asks_for_nothing_new():
 
 def test_the_check_bites(tmp_path):
     """A library that needs more than it may is found."""
-    check = _check_wheel()
+    check = check_wheel()
     wheel = tmp_path / "x.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.write(sys.executable if Path(sys.executable).read_bytes()[:4] == b"\x7fELF" else "/bin/sh", "python")
@@ -110,61 +110,10 @@ def test_the_check_bites(tmp_path):
     assert any("needs glibc" in line for line in wrong), lines
 
 
-def _check_wheel():
-    spec = importlib.util.spec_from_file_location("check_wheel", REPO / "scripts" / "check_wheel.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 def _kind():
     """`debug` or `release`: the optimised extension has no assertions in it."""
     code = "import mooncake._native as n; print('debug' if b'attempt to add with overflow' in open(n.__file__, 'rb').read() else 'release')"
     return ours(code).strip()
-
-
-SANDBOX = r"""
-set -e
-mount --make-rprivate /
-for place in $(awk '{print $5}' /proc/self/mountinfo | grep -vE '^/(proc|sys|dev)(/|$)'); do
-    mount -o remount,bind,ro "$place" 2>/dev/null || true
-done
-if touch "$1/written" 2>/dev/null; then echo "the file system is not read-only" >&2; exit 99; fi
-shift
-exec setpriv --reuid 65534 --regid 65534 --clear-groups --no-new-privs env HOME=/nonexistent "$@"
-"""
-
-
-def _sandbox(*command):
-    """A command as nobody, where nothing can be written."""
-    place = installation(OURS).python.parents[1]
-    return ["unshare", "--mount", "sh", "-c", SANDBOX, "sh", str(place), *map(str, command)]
-
-
-def test_runs_as_nobody_where_nothing_can_be_written(need):
-    probe = subprocess.run(_sandbox("true"), capture_output=True, text=True, check=False)
-    if probe.returncode != 0:
-        pytest.skip(f"no such sandbox here: {probe.stderr.strip()[:200]}")
-    python = installation(OURS).python
-    reach = subprocess.run(_sandbox(python, "-c", "print(1)"), capture_output=True, text=True, check=False)
-    if "Permission denied" in reach.stderr:
-        pytest.skip("nobody may not read the place of this Python")
-    with Pool() as pool:
-        pool.start_master(OURS)
-        pool.start_node(OURS, size_mib=64)
-        code = (
-            "import sys, mooncake.store as s; store = s.MooncakeDistributedStore();"
-            f"assert store.setup('127.0.0.1', 'P2PHANDSHAKE', 32 << 20, 16 << 20, 'tcp', '', '127.0.0.1:{pool.port}') == 0;"
-            "assert store.put('nobody', b'x' * 100000) == 0 and store.get('nobody') == b'x' * 100000; store.close()"
-        )
-        environment = installation(OURS).environment()
-        run = subprocess.run(_sandbox(python, "-c", code), env=environment, capture_output=True, text=True, timeout=60, check=False)
-        assert (run.returncode, run.stderr) == (0, ""), run.stderr
-        program = our_program("yuebing")
-        run = subprocess.run(_sandbox(program, "ls", "--admin", f"127.0.0.1:{pool.metrics_port}"), env=environment,
-                             capture_output=True, text=True, timeout=60, check=False)
-        assert (run.returncode, run.stderr) == (0, ""), run.stderr
 
 
 class Terminal:
@@ -224,28 +173,57 @@ def test_long_work_shows_itself_on_a_terminal_and_leaves_no_trace():
         assert run.stderr == b"" and b"look up and remove" not in run.stdout
 
 
-def test_doctor_finds_both_distributions(tmp_path):
-    """An environment with ours, on top of which the peer's files were put."""
-    site = tmp_path / "site"
-    place = ours("import importlib.metadata as m; print(m.distribution('yuebing').locate_file(''))").strip()
-    subprocess.run(["cp", "-r", *[str(p) for p in Path(place).glob("yuebing-*.dist-info")], str(Path(place) / "mooncake"), str(tmp_path)], check=True)
-    site.mkdir()
-    for part in [*tmp_path.glob("yuebing-*.dist-info"), tmp_path / "mooncake"]:
-        part.rename(site / part.name)
+@pytest.fixture(name="site")
+def site_fixture(tmp_path):
+    """A folder of packages with ours in it."""
+    place = Path(ours("import importlib.metadata as m; print(m.distribution('yuebing').locate_file(''))").strip())
+    for part in [*place.glob("yuebing-*.dist-info"), place / "mooncake"]:
+        shutil.copytree(part, tmp_path / "site" / part.name)
+    return tmp_path / "site"
 
-    def doctor():
-        command = [str(our_program("yuebing")), "doctor", "--json", "--python", str(site)]
-        run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-        checks = json.loads(run.stdout)["checks"]
-        return next(check for check in checks if check["id"] == "python-packages")
 
-    assert doctor()["status"] == "ok"
-    home = site / "mooncake_transfer_engine_non_cuda-0.3.13.post1.dist-info"
-    home.mkdir()
-    (home / "METADATA").write_text("Metadata-Version: 2.4\nName: mooncake-transfer-engine-non-cuda\nVersion: 0.3.13.post1\n")
-    (home / "RECORD").write_text("mooncake/__init__.py,sha256=x,5\nmooncake/store.so,sha256=x,5\n")
-    (site / "mooncake" / "__init__.py").write_text("theirs")
-    (site / "mooncake" / "store.so").write_text("their")
-    found = doctor()
-    assert found["status"] == "fail" and re.search("both installed.*mooncake/store.so", found["text"]), found
-    assert "uninstall -y" in found["hint"]
+def doctor(site):
+    """What the doctor says of the packages in a folder."""
+    command = [str(our_program("yuebing")), "doctor", "--json", "--python", str(site)]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return next(check for check in json.loads(run.stdout)["checks"] if check["id"] == "python-packages")
+
+
+@pytest.mark.parametrize("version", ["0.3.13.post1", "0.3.14"])
+def test_doctor_finds_both_distributions(need, site, version):
+    """As pip leaves it when the peer's wheel is installed over ours."""
+    need(version)
+    assert doctor(site)["status"] == "ok"
+    theirs = next(peer(version).python.parents[1].glob("lib/python*/site-packages"))
+    home = next(theirs.glob("mooncake_transfer_engine*.dist-info"))
+    shutil.copytree(home, site / home.name)
+    replaced = 0
+    for row in (home / "RECORD").read_text().splitlines():
+        name = row.split(",")[0]
+        if name.startswith("mooncake/") and name.endswith((".py", ".so")) and (theirs / name).exists():
+            replaced += (site / name).exists()
+            (site / name).parent.mkdir(parents=True, exist_ok=True)
+            (site / name).unlink(missing_ok=True)
+            (site / name).symlink_to(theirs / name)
+    assert replaced > 5
+    found = doctor(site)
+    assert found["status"] == "fail" and "are both installed" in found["text"], found
+    taken = "mooncake/store/__init__.py" if version == "0.3.14" else "mooncake/store.so"
+    assert f"takes {taken} of mooncake-transfer-engine" in found["text"], found
+    name = home.name.split("-")[0].replace("_", "-")
+    assert f"uninstall -y {name} yuebing" in found["hint"], found
+    # pip takes the peer's away again, with the files that were ours.
+    shutil.rmtree(site / home.name)
+    for path in [path for path in site.rglob("*") if path.is_symlink()]:
+        path.unlink()
+    found = doctor(site)
+    assert found["status"] == "fail" and "missing" in found["text"] and "--force-reinstall" in found["hint"], found
+
+
+def test_the_wheel_without_files_is_no_clash(site, tmp_path):
+    build = REPO / "packaging" / "mooncake-transfer-engine" / "build.py"
+    made = subprocess.run([sys.executable, str(build), str(tmp_path)], capture_output=True, text=True, check=True).stdout.strip()
+    with zipfile.ZipFile(made) as wheel:
+        wheel.extractall(site)
+    found = doctor(site)
+    assert found["status"] == "ok" and found["text"].endswith("mooncake-transfer-engine 0.3.14 without files stands for it"), found

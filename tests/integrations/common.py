@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 
 HOST = "127.0.0.1"
 #: Also check what the peer cannot do and our package can.
@@ -82,6 +83,17 @@ class Master:
     @property
     def metadata_server(self):
         return f"http://{HOST}:{self.meta}/metadata" if self.meta else "P2PHANDSHAKE"
+
+    def page(self, path):
+        """The text of one of its HTTP pages."""
+        with urllib.request.urlopen(f"http://{HOST}:{self.metrics}{path}", timeout=5) as r:
+            return r.read().decode()
+
+    def keys(self):
+        return self.page("/get_all_keys").split()
+
+    def segments(self):
+        return self.page("/get_all_segments").split()
 
     def stop(self):
         if self.proc.poll() is None:

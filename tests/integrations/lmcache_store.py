@@ -9,14 +9,13 @@ multi-process mode's transfer channel over mooncake.engine. Only the device conn
 import os
 import subprocess
 import sys
-import time
 
 os.environ.setdefault("LMCACHE_TRACK_USAGE", "false")
 os.environ.setdefault("LMCACHE_LOG_LEVEL", "WARNING")
 os.environ.setdefault("PYTHONHASHSEED", "0")
 
 import torch
-from common import HOST, SUPERSET, Checks, Master, free_port, which_mooncake
+from common import HOST, SUPERSET, Checks, Master, free_port, wait_until, which_mooncake
 
 L, H, D, CHUNK = 3, 2, 16, 32
 DT = torch.float16
@@ -85,14 +84,9 @@ def connector(eng):
 
 
 def wait_lookup(eng, tokens, want, secs=10):
-    end = time.monotonic() + secs
-    got = -1
-    while time.monotonic() < end:
-        got = eng.lookup(tokens)
-        if got == want:
-            break
-        time.sleep(0.1)
-    return got
+    got = [-1]
+    wait_until(lambda: got.append(eng.lookup(tokens)) or got[-1] == want, secs)
+    return got[-1]
 
 
 def part_engine(check, addr, save_meta):
@@ -211,23 +205,28 @@ def part_channel(check, addr):
         return buf, impl.create_mooncake_te_transfer_channel_context(L1MemoryDesc(**kw), f"{HOST}:{port}",
                                                                      f"{HOST}:{port}")
     r, w = os.pipe()
+    until, held = os.pipe()
     pid = os.fork()
-    if pid == 0:  # the peer: holds data and serves until told to stop
+    if pid == 0:  # the peer: holds data and serves until it is killed, or its parent is gone
+        os.close(held)
         buf, c = ctx(pb)
         buf.copy_((torch.arange(size) * 7 % 251).to(torch.uint8))
         os.write(w, b"1")
-        time.sleep(30)
+        os.read(until, 1)
         os._exit(0)
+    os.close(w)  # so that a peer that ends early ends the read below
+
+    def ended(read, secs):
+        states = []
+        wait_until(lambda: states.append(cl.query_read_status(read)) or states[-1].finished, secs)
+        return states[-1]
     try:
-        os.read(r, 1)
+        check("channel: the peer is there", os.read(r, 1) == b"1")
         buf, c = ctx(pa)
         cl = c.get_transfer_channel_client(f"{HOST}:{pb}")
         mine = c.get_transfer_channel_address([(0, 4096), (100000, 333), (1 << 20, 1 << 20)])
         theirs = c.get_transfer_channel_address([(8192, 4096), (5, 333), (2 << 20, 1 << 20)])
-        t = cl.submit_read(mine, theirs)
-        end = time.monotonic() + 20
-        while not (st := cl.query_read_status(t)).finished and time.monotonic() < end:
-            time.sleep(0.002)
+        st = ended(cl.submit_read(mine, theirs), 20)
         check("channel: read finishes", st.finished and st.succeeded_mask == [True] * 3, st)
         src = (torch.arange(size) * 7 % 251).to(torch.uint8)
         check("channel: bytes", all(torch.equal(buf[m.offset:m.offset + m.size], src[o.offset:o.offset + o.size])
@@ -235,12 +234,8 @@ def part_channel(check, addr):
         os.kill(pid, 9)
         os.waitpid(pid, 0)
         pid = 0
-        time.sleep(0.5)
         try:
-            t = cl.submit_read(mine, theirs)
-            end = time.monotonic() + 90
-            while not (st := cl.query_read_status(t)).finished and time.monotonic() < end:
-                time.sleep(0.05)
+            st = ended(cl.submit_read(mine, theirs), 90)
             check("channel: a dead peer is a failure, not a hang", st.finished and not any(st.succeeded_mask), st)
         except RuntimeError as e:
             check("channel: a dead peer is a failure, not a hang", True, f"(refused on submit: {e})")

@@ -103,12 +103,6 @@ def store_config(folder, name, master, **more):
     return path
 
 
-def all_keys(master):
-    import urllib.request
-    with urllib.request.urlopen(f"http://{HOST}:{master.metrics}/get_all_keys", timeout=5) as r:
-        return r.read().decode().split()
-
-
 def overwrite(master, keys):
     """Puts other bytes of the same size under every key; True when the store then holds them."""
     from mooncake.store import MooncakeDistributedStore
@@ -136,9 +130,9 @@ def engines(check, folder, master):
         plain.kill()
         tokens, cached = writer.generate(prompts)
         check("store: saving does not change the tokens", tokens == truth and cached == [0] * 4, cached)
-        check("store: all full blocks are saved", wait_until(lambda: len(all_keys(master)) >= 20, 20),
-              len(all_keys(master)))
-        keys = all_keys(master)
+        check("store: all full blocks are saved", wait_until(lambda: len(master.keys()) >= 20, 20),
+              len(master.keys()))
+        keys = master.keys()
         check("store: keys", all(k.startswith("pool@") and "@tp_rank:0@" in k and "@group:0@" in k for k in keys),
               keys[:1])
         reader = Engine("reader", model, lender, {"cache_prefix": "pool", "enable_group_semantics": True},
@@ -149,13 +143,13 @@ def engines(check, folder, master):
         check("store: replica descriptors say memory", "memory_keys=5" in reader.logged())
         more = tiny_model.prompts(6, 5 * BLOCK + 7)[4:]
         grouped, cached = reader.generate(more)
-        check("store: saved with group ids", wait_until(lambda: len(all_keys(master)) >= 30, 20) and cached == [0, 0],
-              len(all_keys(master)))
+        check("store: saved with group ids", wait_until(lambda: len(master.keys()) >= 30, 20) and cached == [0, 0],
+              len(master.keys()))
         check("store: forgetting the local cache", writer("forget") is True and reader("forget") is True)
         tokens, cached = writer.generate(more)
         check("store: the first engine loads what the other saved", tokens == grouped and cached == [5 * BLOCK] * 2,
               cached)
-        keys = [k for k in all_keys(master) if k.startswith("pool@")]
+        keys = [k for k in master.keys() if k.startswith("pool@")]
         store, sizes, done = overwrite(master, keys)
         check("store: an object is one block of all layers", set(sizes) == {2 * 2 * BLOCK * 2 * 32 * 4}, set(sizes))
         check("store: objects overwritten", done)
@@ -163,7 +157,7 @@ def engines(check, folder, master):
         check("store: overwritten objects change the tokens", cached == [5 * BLOCK] * 4 and
               all(a != b for a, b in zip(tokens, truth)), cached)
         check("store: reset clears the store", writer("forget", store=True) is True and
-              wait_until(lambda: not all_keys(master), 10), len(all_keys(master)))
+              wait_until(lambda: not master.keys(), 10), len(master.keys()))
         check("store: and the tokens are right again", reader("forget") is True and
               reader.generate(prompts)[0] == truth)
         store.close()

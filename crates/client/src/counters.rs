@@ -75,6 +75,8 @@ counters! {
     replica_fallbacks,
     /// Times a read was made again because its lease ended before the last byte.
     lease_retries,
+    /// Leases of reads under way that were renewed, or asked about in vain.
+    leases_renewed,
     /// Times a put waited for another writer of its key.
     busy_waits,
     /// Requests to the master that got no answer.

@@ -83,6 +83,7 @@ mod error;
 mod executor;
 mod heartbeat;
 mod hot;
+mod leases;
 mod lent;
 mod link;
 mod memory;

@@ -4,6 +4,7 @@ use smallvec::SmallVec;
 use yb_types::{BufferDescriptor, ReplicaDescriptor, ReplicaKind, ReplicaStatus};
 
 use crate::config::split_host_port;
+use crate::ops::Lookup;
 
 /// Indices into a replica list, best first.
 pub(crate) type Order = SmallVec<[u32; 4]>;
@@ -41,6 +42,15 @@ fn rank(buffer: &BufferDescriptor, view: &Viewpoint<'_>) -> u8 {
         return 3;
     }
     if split_host_port(endpoint).0 == split_host_port(view.endpoint).0 { 1 } else { 2 }
+}
+
+/// Whether the bytes of a replica are still those that were found there: the master names it as it did, for the same
+/// object.
+pub(crate) fn is_still_there(replica: &ReplicaDescriptor, checksum: Option<u64>, now: &Lookup) -> bool {
+    let same = |other: &ReplicaDescriptor| {
+        other.status == ReplicaStatus::COMPLETE && other.id == replica.id && other.kind == replica.kind
+    };
+    checksum == now.checksum && now.replicas.iter().any(same)
 }
 
 /// Bytes of the object according to a replica.

@@ -19,6 +19,7 @@ use crate::deadline::{CallLimits, Deadline};
 use crate::executor::Executor;
 use crate::heartbeat::check_version;
 use crate::hot::HotCache;
+use crate::leases::LeaseKeeper;
 use crate::link::{LinkSettings, MasterLink};
 use crate::ops::Sessions;
 use crate::page::PageServer;
@@ -45,7 +46,9 @@ impl Core {
         };
         let hostname = hostname(&config, &engine, &mut rng);
         let counters = Arc::new(Counters::default());
+        let leases = LeaseKeeper::new(Arc::clone(&link), clock.clone(), Arc::clone(&counters));
         let core = Core {
+            leases,
             client_id,
             hostname,
             link,

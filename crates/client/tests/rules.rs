@@ -11,7 +11,8 @@ use common::{MIB, bytes, config, free_port, node, plain, requester, short, wait_
 use scripted::{Script, ScriptedMaster};
 use yb_client::{Client, ClientConfig, Duplicates, Error, GetItem, Health, MemoryRange, PutItem, PutOutcome};
 use yb_env::Clock;
-use yb_types::{ErrorCode, ObjectDataType, ReplicateConfig, SoftPinAction};
+use yb_master::{Master, MasterConfig};
+use yb_types::{ErrorCode, ObjectDataType, ReplicaId, ReplicateConfig, SoftPinAction};
 use yb_wire::Rpc;
 
 fn master() -> ScriptedMaster {
@@ -104,6 +105,43 @@ fn bytes_that_arrive_after_the_lease_are_read_again_or_refused() {
     let mut into = [0; 16];
     assert_eq!(client.get_into("k", &mut into), Err(Error::LeaseExpired));
     assert_eq!(client.batch_get(&["k", "none"]), [Err(Error::LeaseExpired), Err(Error::NotFound)]);
+}
+
+#[test]
+fn bytes_whose_replica_is_still_there_after_the_lease_are_right() {
+    let master = with(|script| script.first_id = ReplicaId::NEVER_REUSED);
+    let _node = node(&master.address, 16 * MIB);
+    let client = requester(&master.address);
+    client.put("k", b"value", &plain()).unwrap();
+    // Every lease ends before the bytes are there; the id says that they are the object's all the same.
+    master.script(|script| script.leases_ms = vec![0]);
+    assert_eq!(client.get("k"), Ok(b"value".to_vec()));
+    assert_eq!((client.metrics().lease_retries, client.metrics().leases_renewed), (0, 1));
+    // Another object took the key while the first was read: that one is read instead.
+    client.put("other", b"other", &plain()).unwrap();
+    master.script(|script| script.then_gives = Some(("k", "other")));
+    assert_eq!(client.get("k"), Ok(b"other".to_vec()));
+    assert_eq!(client.metrics().lease_retries, 1);
+}
+
+#[test]
+fn the_leases_of_a_long_read_are_renewed_while_it_lasts() {
+    let mut settings = MasterConfig::embedded();
+    settings.catalog.lease_ttl = Duration::from_millis(20);
+    let master = Master::start(settings).unwrap();
+    let address = master.rpc_address().to_string();
+    let node = node(&address, 160 * MIB);
+    let client = Client::connect(ClientConfig { shared_memory: false, ..config(&address) }).unwrap();
+    let value = bytes(3, 96 << 20);
+    client.put("long", &value, &plain()).unwrap();
+    // A reader that is slower than its lease: it gets its bytes over a socket, again until a renewal came in between.
+    wait_until("a read that outlives half of its lease", || {
+        assert!(client.get("long").unwrap() == value);
+        client.metrics().leases_renewed > 0
+    });
+    let counted = client.metrics();
+    assert_eq!((counted.failed_reads, counted.lease_retries), (0, 0));
+    drop(node);
 }
 
 #[test]

@@ -15,14 +15,17 @@ use super::hot_reads::{Fill, target};
 use crate::checksum;
 use crate::core::Core;
 use crate::deadline::{Deadline, KEY_BYTES};
+use crate::leases::{Flight, Watched};
 use crate::memory::{GetItem, Parts, Piece, pieces, total};
 use crate::mover::{self, Mover};
 use crate::ops::ranges::{Fragment, covered};
-use crate::replicas::{Order, Viewpoint, object_size, readable};
+use crate::replicas::{Order, Viewpoint, is_still_there, object_size, readable};
 use crate::{Error, Result};
 
 /// Times a key is looked up in one call: a second time when its lease ended under the read.
 const MOST_LOOKUPS: u32 = 2;
+/// A round of fewer bytes and fewer keys than these is over before its leases could be renewed.
+const LONG_ROUND: (u64, usize) = (4 << 20, 256);
 
 /// What the master said of an object: where it can be read, and until when.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,6 +125,8 @@ pub(super) struct Read<'a> {
     /// Whether the last replica was given a second chance.
     again: bool,
     failed: Option<TransferError>,
+    /// What arrived may be another object's: the replica was gone before the last byte.
+    is_doubtful: bool,
     /// Where the bytes go first when the hot cache is to keep them.
     pub(super) fill: Option<Fill>,
     /// Bytes of the object.
@@ -133,11 +138,58 @@ impl<'a> Read<'a> {
         let outcome = key.is_empty().then(|| Err(Error::invalid("the key is empty")));
         let order = Order::new();
         let (lookup, failed, fill) = (None, None, None);
-        Read { key, into, lookup, lookups: 0, size: 0, order, at: 0, again: false, failed, fill, outcome }
+        Read {
+            key,
+            into,
+            lookup,
+            lookups: 0,
+            size: 0,
+            order,
+            at: 0,
+            again: false,
+            failed,
+            is_doubtful: false,
+            fill,
+            outcome,
+        }
+    }
+
+    /// The replica that is read now.
+    fn replica(&self) -> Option<&ReplicaDescriptor> {
+        let (lookup, index) = self.lookup.as_ref().zip(self.order.get(self.at))?;
+        lookup.replicas.get(*index as usize)
+    }
+
+    /// The read as it is watched, at its place in the list; `None` when nothing of it is under way.
+    fn watched(&self, index: usize) -> Option<Watched> {
+        let (lookup, replica) = self.lookup.as_ref().zip(self.replica()).filter(|_| self.is_open())?;
+        let (lease_ends, lease, checksum) = (lookup.lease_ends, lookup.lease, lookup.checksum);
+        let (key, replica) = (self.key.to_vec(), replica.clone());
+        Some(Watched { index, key, replica, checksum, lease_ends, lease, is_lost: false })
     }
 
     fn is_open(&self) -> bool {
         self.outcome.is_none()
+    }
+
+    /// Whether what came may be another object's: its lease ended before the last byte.
+    fn is_in_doubt(&self, now: MonotonicTime) -> bool {
+        let ended = |lookup: &Lookup| self.is_doubtful || lookup.lease_ends <= now;
+        matches!(self.outcome, Some(Ok(_))) && self.lookup.as_ref().is_some_and(ended)
+    }
+
+    fn may_look_again(&self) -> bool {
+        self.lookups < MOST_LOOKUPS
+    }
+
+    /// Whether the replica that was read has an id that stands for the same bytes for ever.
+    fn has_lasting_id(&self) -> bool {
+        self.replica().is_some_and(|replica| replica.id.is_never_reused())
+    }
+
+    fn is_confirmed_by(&self, now: &Lookup) -> bool {
+        let checksum = self.lookup.as_ref().and_then(|lookup| lookup.checksum);
+        self.has_lasting_id() && self.replica().is_some_and(|replica| is_still_there(replica, checksum, now))
     }
 
     /// Takes what is known now for all that will ever be known.
@@ -232,6 +284,7 @@ impl Core {
         let view = Viewpoint { endpoint: self.endpoint().unwrap_or_default(), is_suspect: &is_suspect };
         read.order = readable(&lookup.replicas, &view);
         read.at = 0;
+        read.is_doubtful = false;
         read.fill = None;
         let first = read.order.first().and_then(|index| lookup.replicas.get(*index as usize));
         match first.map(object_size) {
@@ -317,6 +370,7 @@ impl<'c, 'a> Reads<'c, 'a> {
     /// One transfer batch over every open key that has bytes to come. True when some have to go round again.
     fn transfer_round(&mut self) -> bool {
         let until = self.attempt_ends();
+        let flight = self.watch(until);
         let mut mover = Mover::new(Opcode::Read, &self.core.engine, self.list.len());
         for (index, read) in self.list.iter_mut().enumerate() {
             let Read { lookup, order, at, into, fill, size, outcome, .. } = read;
@@ -332,7 +386,30 @@ impl<'c, 'a> Reads<'c, 'a> {
             }
         }
         let failed = mover.run(until);
+        self.land(flight);
         self.settle(failed)
+    }
+
+    /// Has the leases renewed that may end before this round does.
+    fn watch(&self, until: MonotonicTime) -> Option<Flight<'c>> {
+        let bytes: u64 = self.list.iter().filter(|read| read.is_open()).map(|read| read.into.bytes(read.size)).sum();
+        if bytes < LONG_ROUND.0 && self.list.len() < LONG_ROUND.1 {
+            return None;
+        }
+        let may_end = |read: &Read<'_>| read.lookup.as_ref().is_some_and(|lookup| lookup.lease_ends <= until);
+        let watched = self.list.iter().enumerate().filter(|(_, read)| may_end(read));
+        self.core.leases.watch(watched.filter_map(|(index, read)| read.watched(index)).collect())
+    }
+
+    /// Takes over what became of the leases.
+    fn land(&mut self, flight: Option<Flight<'_>>) {
+        for watched in flight.map(Flight::end).unwrap_or_default() {
+            let Some(read) = self.list.get_mut(watched.index) else { continue };
+            read.is_doubtful |= watched.is_lost;
+            if let Some(lookup) = &mut read.lookup {
+                (lookup.lease_ends, lookup.lease) = (watched.lease_ends, watched.lease);
+            }
+        }
     }
 
     /// When this round must be over, so that every key has time left for its other replicas.
@@ -395,20 +472,56 @@ impl<'c, 'a> Reads<'c, 'a> {
         round_again
     }
 
-    /// After the last byte: an object whose lease has ended is looked up and read again, once.
+    /// After the last byte: objects whose lease has ended are looked up again. If the replica is still there under an id
+    /// that is never given to other bytes, what came is right; else it is read once more.
     fn check_leases(&mut self) {
         let now = self.core.now();
-        for read in &mut self.list {
-            let ended = read.lookup.as_ref().is_some_and(|lookup| lookup.lease_ends <= now);
-            if !ended || !matches!(read.outcome, Some(Ok(_))) {
-                continue;
-            }
-            if read.lookups < MOST_LOOKUPS && !self.deadline.left(now).is_zero() {
-                self.core.counters.lease_retries.add(1);
-                (read.lookup, read.outcome, read.again) = (None, None, false);
-            } else {
+        let mut doubtful: SmallVec<[usize; 8]> = SmallVec::new();
+        for (index, read) in self.list.iter_mut().enumerate().filter(|(_, read)| read.is_in_doubt(now)) {
+            if self.deadline.left(now).is_zero() || !(read.may_look_again() || read.has_lasting_id()) {
                 read.outcome = Some(Err(Error::LeaseExpired));
+            } else {
+                doubtful.push(index);
             }
+        }
+        if doubtful.is_empty() {
+            return;
+        }
+        let keys: SmallVec<[&[u8]; 8]> =
+            doubtful.iter().filter_map(|index| self.list.get(*index)).map(|read| read.key).collect();
+        match self.core.look_up(&keys, &self.deadline) {
+            Ok(answers) => {
+                for (index, answer) in doubtful.into_iter().zip(answers) {
+                    self.decide(index, answer);
+                }
+            }
+            Err(error) => {
+                self.core.count_unanswered(&error);
+                for index in doubtful {
+                    if let Some(read) = self.list.get_mut(index) {
+                        read.outcome = Some(Err(error.clone()));
+                    }
+                }
+            }
+        }
+    }
+
+    /// What becomes of bytes that came when the lease was over, now that the master has said what is there.
+    fn decide(&mut self, index: usize, answer: Result<Lookup>) {
+        let Some(read) = self.list.get_mut(index) else { return };
+        match answer {
+            Ok(now) if read.is_confirmed_by(&now) => {
+                self.core.counters.leases_renewed.add(1);
+                read.lookup = Some(now);
+            }
+            Ok(now) if read.may_look_again() => {
+                self.core.counters.lease_retries.add(1);
+                read.lookups += 1;
+                (read.outcome, read.again) = (None, false);
+                self.core.choose(read, now);
+            }
+            Err(error) if read.may_look_again() => read.outcome = Some(Err(error)),
+            _ => read.outcome = Some(Err(Error::LeaseExpired)),
         }
     }
 

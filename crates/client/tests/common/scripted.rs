@@ -34,6 +34,10 @@ pub struct Script {
     pub put_end: Option<ErrorCode>,
     /// Checksum that every lookup tells.
     pub checksum: Option<u64>,
+    /// Ids of replicas count from here.
+    pub first_id: u64,
+    /// After the next lookup the first of these keys has what the second one has.
+    pub then_gives: Option<(&'static str, &'static str)>,
     /// Configurations of every reservation, in order.
     pub configs: Vec<ReplicateConfig>,
     /// Segments by turns.
@@ -93,7 +97,11 @@ impl Script {
             };
             *used += size;
             let kind = ReplicaKind::Memory(MemoryDescriptor { buffer });
-            replicas.push(ReplicaDescriptor { id: ReplicaId(self.next), kind, status: ReplicaStatus::PROCESSING });
+            replicas.push(ReplicaDescriptor {
+                id: ReplicaId(self.first_id + self.next),
+                kind,
+                status: ReplicaStatus::PROCESSING,
+            });
         }
         self.objects.insert(key.to_vec(), (replicas.clone(), false));
         Ok(replicas)
@@ -119,9 +127,14 @@ impl Script {
             [last] => *last,
             [_, ..] => self.leases_ms.remove(0),
         };
-        match self.objects.get(key) {
+        let found = self.objects.get(key).cloned();
+        if let Some((key, of)) = self.then_gives.take() {
+            let given = self.objects.get(of.as_bytes()).cloned().unwrap();
+            self.objects.insert(key.into(), given);
+        }
+        match found {
             Some((replicas, true)) => {
-                let (replicas, object_checksum) = (replicas.clone(), self.checksum);
+                let object_checksum = self.checksum;
                 Ok(GetReplicaListResponse { replicas, lease_ttl_ms, object_checksum, ..Default::default() })
             }
             Some(_) => Err(ErrorCode::REPLICA_IS_NOT_READY),

@@ -10,7 +10,7 @@ use yb_types::{ReplicaDescriptor, ReplicaStatus};
 use crate::core::Core;
 use crate::ops::Lookup;
 use crate::ops::ranges::{Known, RangesItem};
-use crate::replicas::object_size;
+use crate::replicas::{is_still_there, object_size};
 use crate::{Error, Result};
 
 /// One object that is being read.
@@ -27,12 +27,8 @@ fn no_session() -> Error {
 
 /// Whether a replica of `before` is still one of `now`, with the same bytes.
 fn is_same_object(before: &Lookup, now: &Lookup) -> bool {
-    let complete = |replica: &&ReplicaDescriptor| replica.status == ReplicaStatus::COMPLETE;
-    let same = |replica: &ReplicaDescriptor| {
-        let like = |other: &ReplicaDescriptor| other.id == replica.id && other.kind == replica.kind;
-        now.replicas.iter().filter(complete).any(like)
-    };
-    before.checksum == now.checksum && before.replicas.iter().filter(complete).any(same)
+    let complete = before.replicas.iter().filter(|replica| replica.status == ReplicaStatus::COMPLETE);
+    complete.into_iter().any(|replica| is_still_there(replica, before.checksum, now))
 }
 
 /// The object's size, if it can be read from memory.

@@ -63,6 +63,11 @@ wheel: ## the Python wheel, with the commands in it, into dist/
 wheels: ## that one, the one for CPython 3.10, and mooncake-transfer-engine without files (docs/packages.md)
 	scripts/build_wheel.sh --all
 
+.PHONY: docs
+docs: ## the documentation as a site in target/book; needs mdbook (what its pages say is tried by make test-python, without it)
+	@command -v mdbook >/dev/null || { echo "mdbook is not installed: cargo install mdbook"; exit 1; }
+	mdbook build docs
+
 .PHONY: names
 names: ## docs/book/names.md anew, from the wheels of both projects (after make test-python)
 	YB_OURS_PYTHON=$${YB_OURS_PYTHON:-$$PWD/target/peer/ours/bin/python} $(PYTHON) tests/python/names.py

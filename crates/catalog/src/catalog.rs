@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use yb_types::{ByteLen, ClientId, MonotonicTime, SegmentId};
+use yb_types::{ByteLen, ClientId, MonotonicTime, READ_LIMIT, SegmentId};
 
 use crate::clients::Clients;
 use crate::contention::{WaitClock, Waits};
@@ -156,9 +156,9 @@ impl Catalog {
         self.settings.replace(settings).map_err(|_| BadSettings::ChangedTooOften)
     }
 
-    /// The longest lease that this catalog may have given out.
-    pub(crate) fn longest_lease(&self) -> Duration {
-        self.settings.all().map(|settings| settings.lease_ttl).max().unwrap_or_default()
+    /// The longest time that a reader may still count on what this catalog told it.
+    pub(crate) fn longest_read(&self) -> Duration {
+        self.settings.all().map(|settings| settings.lease_ttl).max().unwrap_or_default().min(READ_LIMIT)
     }
 
     /// Measures from now on how long threads wait for shards; see [`shard_waits`](Self::shard_waits).
@@ -290,7 +290,7 @@ impl Catalog {
         let copier = entry.copier_of(replica);
         let (until, for_writer, revoked) = match (leave, copier) {
             (Leave::Readable | Leave::Evicted, Some(copier)) => (copier.until, true, false),
-            (Leave::Readable | Leave::Evicted, None) => (entry.lease_end(), false, false),
+            (Leave::Readable | Leave::Evicted, None) => (entry.lease_end().min(now + READ_LIMIT), false, false),
             (Leave::Unfinished { until, revoked }, _) => (until, true, revoked),
         };
         if for_writer {

@@ -81,7 +81,7 @@ impl Catalog {
             }
         }
         self.hear_of(&mut clients, &mut registry, client, now)?;
-        let rests_until = registry.born_by(now) + self.longest_lease();
+        let rests_until = registry.born_by(now) + self.longest_read();
         let mut mounting = Mounting { clients: &mut clients, registry: &mut registry, client, now, effects };
         for segment in segments {
             self.add_if_missing(&mut mounting, segment, rests_until);
@@ -256,7 +256,7 @@ impl Catalog {
         let (info, owner) = (segment.info(), segment.owner());
         if segment.used().0 > 0 {
             // Its readers hold leases on it, and its client may come back with the same memory.
-            registry.remember_lost(info, now, now + self.longest_lease());
+            registry.remember_lost(info, now, now + self.longest_read());
         }
         effects.segments_gone.push(SegmentGone { id: info.id, name: info.name.clone(), owner, cause });
         self.chores.lock().add_sweep(segment);

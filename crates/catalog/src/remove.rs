@@ -1,7 +1,8 @@
 //! Removing objects that are readable.
 //!
 //! A lease stops a removal that is not forced. A forced one takes the key away at once, and the space when the lease of
-//! that generation has ended, so that nobody who still reads sees other bytes.
+//! that generation has ended or the longest read is over ([`yb_types::READ_LIMIT`]), so that nobody who still reads sees
+//! other bytes.
 
 use smallvec::SmallVec;
 use yb_types::{ErrorCode, MonotonicTime};

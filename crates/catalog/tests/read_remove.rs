@@ -4,6 +4,8 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::*;
 use yb_catalog::*;
 use yb_types::*;
@@ -99,6 +101,22 @@ fn a_forced_removal_keeps_the_space_until_the_lease_ends() {
     pool.advance(SECOND);
     pool.upkeep();
     assert_eq!(pool.used(), 1024);
+    pool.catalog.assert_consistent();
+}
+
+#[test]
+fn a_lease_that_is_longer_than_any_read_does_not_keep_removed_space() {
+    let settings = CatalogSettings { lease_ttl: Duration::from_secs(1000), ..CatalogSettings::default() };
+    let mut pool = Pool::with(settings, &[("a", 4096)]);
+    pool.put("key", 4096);
+    pool.get("key").unwrap();
+    pool.advance(10 * SECOND);
+    assert_eq!(pool.remove("key", Force::No), Err(ErrorCode::OBJECT_HAS_LEASE));
+    assert_eq!(pool.remove("key", Force::Yes), Ok(()));
+    pool.advance(READ_LIMIT - SECOND);
+    assert!(pool.start(1, "next", 4096).is_err(), "it counts from the removal");
+    pool.advance(SECOND);
+    pool.put("next", 4096);
     pool.catalog.assert_consistent();
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use smallvec::{SmallVec, smallvec};
 use yb_transfer::{Opcode, Span, TransferError, TransferErrorKind};
-use yb_types::{MonotonicTime, ReplicaDescriptor};
+use yb_types::{MonotonicTime, READ_LIMIT, ReplicaDescriptor};
 use yb_wire::messages::GetReplicaListResponse;
 
 use super::hot_reads::{Fill, target};
@@ -34,7 +34,7 @@ pub struct Lookup {
     pub replicas: Vec<ReplicaDescriptor>,
     /// End of the read lease on this client's clock; the lease is counted from before the request was sent.
     pub lease_ends: MonotonicTime,
-    /// How long the lease was when it was given.
+    /// How long the lease was when it was given, [`READ_LIMIT`] at most.
     pub lease: Duration,
     /// CRC-64/ECMA-182 of the object, if its writer gave one.
     pub checksum: Option<u64>,
@@ -43,7 +43,7 @@ pub struct Lookup {
 impl Lookup {
     /// The master's answer to a request that was sent at `asked`.
     pub(crate) fn new(found: GetReplicaListResponse, asked: MonotonicTime) -> Self {
-        let lease = Duration::from_millis(found.lease_ttl_ms);
+        let lease = Duration::from_millis(found.lease_ttl_ms).min(READ_LIMIT);
         Lookup { replicas: found.replicas, lease_ends: asked + lease, lease, checksum: found.object_checksum }
     }
 

@@ -12,6 +12,7 @@ use crate::departed::{Absence, Departed};
 use crate::effects::{Effects, Quiesce};
 use crate::entry::{Entry, Replica, flag};
 use crate::evict::{Evictor, place_of};
+use crate::frees::Frees;
 use crate::groups::Groups;
 use crate::key::{KeyHash, KeyHasher, SHARDS, Tenant};
 use crate::live::Live;
@@ -237,6 +238,33 @@ impl Catalog {
         now: MonotonicTime,
         effects: &mut Effects,
     ) -> ByteLen {
+        let entry = self.detach(state, slot, leave, now);
+        let table = self.segments.load();
+        let freed = entry.replicas.as_slice().iter().map(|replica| {
+            let giving = GivingUp { table: &table, entry: &entry, leave, now };
+            self.give_up(&giving, replica, effects).0
+        });
+        ByteLen(freed.sum())
+    }
+
+    /// As [`erase`](Self::erase) of a readable object, but what comes free at once is left to `frees`.
+    pub(crate) fn erase_gathering(&self, state: &mut ShardState, slot: u32, now: MonotonicTime, frees: &mut Frees) {
+        let leave = Leave::Readable;
+        let entry = self.detach(state, slot, leave, now);
+        let table = self.segments.load();
+        for replica in entry.replicas.as_slice() {
+            let is_held = entry.lease_end() > now || entry.copier_of(replica).is_some();
+            if !is_held && table.live(replica.segment).is_some() {
+                frees.add(&table, replica);
+            } else {
+                let giving = GivingUp { table: &table, entry: &entry, leave, now };
+                self.give_up(&giving, replica, &mut Effects::default());
+            }
+        }
+    }
+
+    /// Takes an object out of its shard, and out of all that knows it but the segments.
+    fn detach(&self, state: &mut ShardState, slot: u32, leave: Leave, now: MonotonicTime) -> Entry {
         let entry = &state.slab[slot];
         let hash = self.hash(entry.tenant, entry.key.as_slice());
         if leave.is_told() && entry.is_finished() && !entry.has(flag::HARD_PIN) {
@@ -250,12 +278,7 @@ impl Catalog {
         if let Some(Copying::Running(running)) = entry.extras().and_then(|extras| extras.copy.as_deref()) {
             self.copy_lost(running, hash, now);
         }
-        let table = self.segments.load();
-        let freed = entry.replicas.as_slice().iter().map(|replica| {
-            let giving = GivingUp { table: &table, entry: &entry, leave, now };
-            self.give_up(&giving, replica, effects).0
-        });
-        ByteLen(freed.sum())
+        entry
     }
 
     /// Gives up the replicas that `which` picks; at least one must be left. Answers the bytes that are free now.

@@ -27,6 +27,7 @@ mod effects;
 mod entry;
 mod evict;
 mod extras;
+mod frees;
 mod groups;
 mod holdings;
 mod key;

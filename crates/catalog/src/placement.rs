@@ -47,6 +47,11 @@ impl SegmentGroup {
         self.members.iter().map(|segment| segment.free_share()).fold(0.0, f64::max)
     }
 
+    /// Whether some batch puts objects here now: its neighbour's core has the lock and the tables.
+    pub fn is_busy(&self) -> bool {
+        self.members.iter().any(|segment| segment.is_busy())
+    }
+
     /// Share of its owner's local disk that is free, the best of its members; 1 when nobody told.
     pub fn disk_free_share(&self) -> f64 {
         self.members.iter().map(|segment| segment.disk_free_share()).fold(0.0, f64::max)

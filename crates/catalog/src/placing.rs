@@ -1,5 +1,7 @@
 //! Taking space for the replicas of one object: what the caller named first, then what the policy proposes.
 
+use std::sync::Arc;
+
 use smallvec::{SmallVec, smallvec};
 use yb_types::{ByteLen, MonotonicTime, ReplicateConfig};
 
@@ -7,6 +9,7 @@ use crate::catalog::Catalog;
 use crate::effects::PutRefusal;
 use crate::entry::Replica;
 use crate::placement::{PlacementPolicy, PlacementRequest, PlacementView, Random};
+use crate::segment::MountedSegment;
 use crate::segments::SegmentTable;
 use crate::settings::AllocationStrategy;
 use crate::strategies::LocalFirst;
@@ -26,13 +29,15 @@ pub(crate) struct SpaceWanted<'a> {
     pub config: &'a ReplicateConfig,
     /// Where the batch's first object went, when all are to go to one place.
     pub same_segment: Option<u32>,
+    /// The call has no other objects.
+    pub alone: bool,
     pub now: MonotonicTime,
 }
 
-/// Small objects of a batch that lie in one segment, see [`PlacementPolicy::run_bytes`].
-#[derive(Clone, Copy)]
+/// Small objects of a batch that lie in one segment, see [`PlacementPolicy::run_bytes`]. As long as it lasts, other batches
+/// would rather go elsewhere.
 pub(crate) struct Run {
-    segment: u32,
+    segment: Arc<MountedSegment>,
     /// Bytes that may still be added.
     left: u64,
 }
@@ -41,11 +46,22 @@ pub(crate) struct Run {
 const RUN_SHARE: u64 = 1024;
 
 impl Run {
+    fn begin(segment: &Arc<MountedSegment>, left: u64) -> Run {
+        segment.enter();
+        Run { segment: Arc::clone(segment), left }
+    }
+
     /// Space for the next object of the run, if it still belongs to it and there is room.
-    fn extend(&mut self, table: &SegmentTable, wanted: &SpaceWanted<'_>) -> Option<Replica> {
+    fn extend(&mut self, wanted: &SpaceWanted<'_>) -> Option<Replica> {
         self.left = self.left.checked_sub(wanted.size.0.max(1))?;
-        let extent = table.live(self.segment)?.allocate(wanted.size, wanted.owner, wanted.now)?;
-        Some(Replica::new(0, self.segment, extent))
+        let extent = self.segment.allocate(wanted.size, wanted.owner, wanted.now)?;
+        Some(Replica::new(0, self.segment.index(), extent))
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        self.segment.leave();
     }
 }
 
@@ -59,11 +75,15 @@ impl Catalog {
         run: &mut Option<Run>,
         random: &mut dyn Random,
     ) -> Result<Placed, PutRefusal> {
-        let runs = wanted.replicas == 1 && is_free(wanted.config);
+        let runs = wanted.replicas == 1 && !wanted.alone && is_free(wanted.config);
         if let Some(run) = run.as_mut().filter(|_| runs)
-            && let Some(replica) = run.extend(table, wanted)
+            && let Some(replica) = run.extend(wanted)
         {
             return Ok(smallvec![replica]);
+        }
+        // It ends before the next one is looked for: it is nobody to keep away from.
+        if runs {
+            *run = None;
         }
         let placed = self.place_anywhere(table, wanted, random)?;
         if runs && let [first] = placed[..] {
@@ -74,9 +94,9 @@ impl Catalog {
 
     /// The run that an object begins; `None` when another one like it would not belong to it.
     fn begin_run(&self, table: &SegmentTable, segment: u32, size: u64) -> Option<Run> {
-        let capacity = table.get(segment)?.capacity().0;
-        let left = self.placement.run_bytes().min(capacity / RUN_SHARE).checked_sub(size)?;
-        (left >= size).then_some(Run { segment, left })
+        let segment = table.get(segment)?;
+        let left = self.placement.run_bytes().min(segment.capacity().0 / RUN_SHARE).checked_sub(size)?;
+        (left >= size).then(|| Run::begin(segment, left))
     }
 
     fn place_anywhere(

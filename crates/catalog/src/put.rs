@@ -424,6 +424,7 @@ impl Catalog {
             hash: u64::from(item.hash.word),
             config,
             same_segment: batch.same_segment,
+            alone: batch.ids_at_once == 1,
             now: batch.call.caller.now,
         };
         let mut placed = self.take_space(table, &wanted, &mut batch.run, batch.random)?;

@@ -11,6 +11,7 @@ use crate::catalog::{Caller, Catalog, Leave};
 use crate::departed::Absence;
 use crate::effects::Effects;
 use crate::entry::{Entry, Replica};
+use crate::frees::Frees;
 use crate::key::{KeyHash, Tenant};
 use crate::lookup::GROUP;
 use crate::shard::ShardState;
@@ -42,6 +43,8 @@ impl Catalog {
         mut sink: impl FnMut(usize, Result<(), ErrorCode>),
     ) {
         let (mut keys, mut at) = (keys.into_iter(), 0);
+        // One object has nobody to come free together with.
+        let mut frees = (keys.size_hint() != (1, Some(1))).then(Frees::default);
         loop {
             let hashed = |key: K| (self.hash(tenant, key.as_ref()), key);
             let group: SmallVec<[(KeyHash, K); GROUP]> = keys.by_ref().take(GROUP).map(hashed).collect();
@@ -50,7 +53,7 @@ impl Catalog {
             }
             self.foresee_writes(group.iter().map(|(hash, _)| *hash));
             for (hash, key) in group {
-                sink(at, self.remove_one(tenant, (hash, key.as_ref()), force, now));
+                sink(at, self.remove_one(tenant, (hash, key.as_ref()), force, now, frees.as_mut()));
                 at += 1;
             }
         }
@@ -63,13 +66,14 @@ impl Catalog {
         (hash, key): (KeyHash, &[u8]),
         force: Force,
         now: MonotonicTime,
+        frees: Option<&mut Frees>,
     ) -> Result<(), ErrorCode> {
         let mut state = self.shards[hash.shard].state.write();
         let Some(slot) = self.find_live(&mut state, tenant, hash, key, now) else {
             return self.remove_cold(&mut state, (tenant, hash, key), force, now);
         };
         may_remove(&state.slab[slot], force, now)?;
-        self.take_out(&mut state, slot, hash, now);
+        self.take_out(&mut state, slot, hash, now, frees);
         Ok(())
     }
 
@@ -88,15 +92,25 @@ impl Catalog {
         self.evictor.relieve();
     }
 
-    /// Removes a readable object wherever it lies.
-    pub(crate) fn take_out(&self, state: &mut ShardState, slot: u32, hash: KeyHash, now: MonotonicTime) {
+    /// Removes a readable object wherever it lies. With `frees` its space comes free with that of others.
+    pub(crate) fn take_out(
+        &self,
+        state: &mut ShardState,
+        slot: u32,
+        hash: KeyHash,
+        now: MonotonicTime,
+        frees: Option<&mut Frees>,
+    ) {
         if !state.shelf.is_empty() {
             let shard = &mut *state;
             let entry = &shard.slab[slot];
             shard.shelf.remove(entry.tenant, hash.word, entry.key.as_slice());
         }
         self.departs(state, slot, Absence::Removed);
-        self.erase(state, slot, Leave::Readable, now, &mut Effects::default());
+        match frees {
+            Some(frees) => self.erase_gathering(state, slot, now, frees),
+            None => drop(self.erase(state, slot, Leave::Readable, now, &mut Effects::default())),
+        }
     }
 
     /// Removes a key that lies on disks only.
@@ -134,7 +148,7 @@ impl Catalog {
         let (going, all) =
             (entry.replicas.as_slice().iter().filter(|r| goes(r)).count(), entry.replicas.as_slice().len());
         if going == all && segment.is_none() {
-            self.take_out(&mut state, slot, hash, now);
+            self.take_out(&mut state, slot, hash, now, None);
         } else if going == all {
             self.departs(&state, slot, Absence::Removed);
             self.erase(&mut state, slot, Leave::Readable, now, &mut Effects::default());

@@ -36,6 +36,8 @@ struct Busy {
     largest_free: AtomicU64,
     withheld: AtomicU64,
     next_due: AtomicU64,
+    /// Batches that put their objects here now.
+    batches: AtomicU64,
 }
 
 /// What may be asked of a segment, as far as its client is heard of. Each allows less than the one before.
@@ -110,6 +112,7 @@ impl MountedSegment {
                 largest_free: AtomicU64::new(0),
                 withheld: AtomicU64::new(0),
                 next_due: AtomicU64::new(u64::MAX),
+                batches: AtomicU64::new(0),
             },
             info,
         };
@@ -192,6 +195,21 @@ impl MountedSegment {
         1.0 - self.used().0 as f64 / self.info.size.max(1) as f64
     }
 
+    /// A batch is going to put objects here, until it [leaves](Self::leave).
+    pub(crate) fn enter(&self) {
+        self.busy.batches.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// See [`enter`](Self::enter).
+    pub(crate) fn leave(&self) {
+        self.busy.batches.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Whether some batch puts objects here now.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.busy.batches.load(Ordering::Relaxed) > 0
+    }
+
     /// Whether an object of this size is likely to find room.
     pub(crate) fn may_take(&self, size: ByteLen) -> bool {
         self.busy.largest_free.load(Ordering::Relaxed) >= size.0.max(1)
@@ -222,6 +240,17 @@ impl MountedSegment {
             self.publish_all(&mut space);
         }
         ByteLen(0)
+    }
+
+    /// Gives up extents that nobody holds any more.
+    pub(crate) fn free(&self, nodes: impl Iterator<Item = NodeId>) {
+        let mut space = self.busy.space.lock();
+        for node in nodes {
+            // Named by an object that had it: it is in use.
+            let freed = space.allocator.free(node);
+            debug_assert!(freed.is_ok());
+        }
+        self.publish(&mut space);
     }
 
     /// Frees withheld extents whose time has come, at most `limit`; answers how many.

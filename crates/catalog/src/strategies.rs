@@ -158,12 +158,18 @@ impl PlacementPolicy for Balanced {
 /// One pair in so many is not compared, so that an empty segment stays below twice its share.
 const BLIND: u64 = 8;
 
+/// Shares free that differ by less are alike: then one where no other batch is at work comes first.
+const ALIKE: f64 = 1.0 / 1024.0;
+
 /// Two draws, the emptier first. A full one gives way to the other; `None` when both are.
 fn two(view: &PlacementView, request: &PlacementRequest<'_>, random: &mut dyn Random) -> Option<(usize, usize)> {
     let compares = below(random, BLIND) > 0;
     let mut draw = || view.draw(random).filter(|&at| view.may_fit(at, request.size));
     let free = |at: usize| view.groups()[at].free_share();
+    let is_busy = |at: usize| view.groups()[at].is_busy();
     match (draw(), draw()) {
+        (Some(a), Some(b)) if is_busy(a) && !is_busy(b) && free(a) - free(b) < ALIKE => Some((b, a)),
+        (Some(a), Some(b)) if is_busy(b) && !is_busy(a) && free(b) - free(a) < ALIKE => Some((a, b)),
         (Some(a), Some(b)) if compares && free(a) < free(b) => Some((b, a)),
         (Some(a), Some(b)) => Some((a, b)),
         (Some(one), None) | (None, Some(one)) => Some((one, one)),

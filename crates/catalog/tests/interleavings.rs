@@ -244,3 +244,31 @@ fn an_eviction_beside_puts() {
         pool.catalog.assert_consistent();
     });
 }
+
+/// Removals whose space comes free together, beside an unmount and a mount that takes the index over: each extent goes back
+/// to the segment that it is of.
+#[test]
+fn a_batch_of_removals_beside_a_change_of_segments() {
+    explore(|| {
+        let pool = one_segment();
+        let old = ["old-1", "old-2", "old-3"];
+        old.iter().for_each(|key| drop(pool.put(key, 64)));
+        let (remover, mounter) = (pool.clone(), pool.clone());
+        let removing = thread::spawn(move || {
+            remover.catalog.remove(T, old, Force::No, remover.now, |_, _| {});
+        });
+        let mounting = thread::spawn(move || {
+            mounter.unmount(1, 100);
+            mounter.upkeep();
+            let next = segment(2, "b", SEGMENT);
+            mounter.catalog.mount(next, client(101), mounter.now, &mut Effects::default()).unwrap();
+            mounter.put("new", SEGMENT)
+        });
+        removing.join().unwrap();
+        let new = mounting.join().unwrap();
+        pool.upkeep();
+        assert_eq!(pool.get("new").map(|found| found.replicas), Ok(new.replicas));
+        assert_eq!((pool.catalog.stats().keys, pool.catalog.stats().allocated_bytes), (1, SEGMENT));
+        pool.catalog.assert_consistent();
+    });
+}

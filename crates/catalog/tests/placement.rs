@@ -300,3 +300,49 @@ fn segments_of_unequal_size_stay_evenly_full_and_an_empty_one_is_not_overrun() {
     let share = f64::from(placed["empty"]) / 400.0;
     assert!(share < 2.2 * fair && share > fair, "{share} of the new objects, {fair} of the bytes");
 }
+
+#[test]
+fn batches_at_the_same_time_keep_apart() {
+    let large = 1 << 30;
+    let pool = Pool::with(settings(AllocationStrategy::Balanced), &[("a", large), ("b", large)]);
+    let config = ReplicateConfig::default();
+    let call = PutCall { caller: pool.caller(1), config: &config, allow_empty: false };
+    let mut dice = 1u64;
+    let mut random = || {
+        dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        dice
+    };
+    let put = |keys: &mut dyn ExactSizeIterator<Item = String>, random: &mut dyn Random| {
+        let mut last = String::new();
+        let items = keys.map(|key| (key, 64));
+        let mut random = || random.next_u64();
+        pool.catalog.put_start(&call, items, &mut random, &mut Effects::default(), |_, found| {
+            last = Found::from(found.unwrap()).replicas[0].0.clone();
+        });
+        last
+    };
+    // Keys are taken 16 at a time: when the seventeenth is asked for, the batch is at work in its segment.
+    let (mut inner, mut others) = (Vec::new(), Xorshift(7));
+    let mut keys = (0..17).map(|at| {
+        if at == 16 {
+            inner = (0..200).map(|n| put(&mut (0..2).map(|k| format!("inner-{n}-{k}")), &mut others)).collect();
+        }
+        format!("outer-{at}")
+    });
+    let outer = put(&mut keys, &mut random);
+    drop(keys);
+    let together = inner.iter().filter(|name| **name == outer).count();
+    // Where both draws are the same segment there is no choice: a quarter.
+    assert!((25..75).contains(&together), "{together} of 200 went where another batch was");
+}
+
+struct Xorshift(u64);
+
+impl Random for Xorshift {
+    fn next_u64(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+}

@@ -242,3 +242,31 @@ fn replicas_are_cleared_by_their_writer_only_and_not_under_a_lease() {
     assert_eq!(pool.used(), 2 * 2 * 1024);
     pool.catalog.assert_consistent();
 }
+
+#[test]
+fn a_batch_of_removals_gives_all_its_space_back() {
+    let mut pool = Pool::with(CatalogSettings::default(), &[("a", 1 << 20), ("b", 1 << 20)]);
+    let keys: Vec<String> = (0..300).map(|at| format!("key-{at}")).collect();
+    keys.iter().for_each(|key| drop(pool.put(key, 1000)));
+    pool.get("key-7").unwrap();
+    let (mut removed, mut refused) = (0, 0);
+    pool.catalog.remove(T, &keys, Force::No, pool.now, |at, result| match result {
+        Ok(()) => removed += 1,
+        Err(code) => {
+            assert_eq!((at, code), (7, ErrorCode::OBJECT_HAS_LEASE));
+            refused += 1;
+        }
+    });
+    assert_eq!((removed, refused), (299, 1));
+    pool.catalog.assert_consistent();
+    assert_eq!(pool.catalog.stats().keys, 1);
+    let left = pool.catalog.stats().allocated_bytes;
+    assert!((1000..=1024).contains(&left), "{left} bytes are in use by one object");
+    // With force the leased one goes too, its space when the lease ends.
+    pool.catalog.remove(T, &keys, Force::Yes, pool.now, |_, _| {});
+    assert_eq!(pool.catalog.stats().allocated_bytes, left);
+    pool.advance(pool.catalog.settings().lease_ttl);
+    pool.catalog.upkeep(1000, pool.now, &mut Effects::default());
+    assert_eq!(pool.catalog.stats().allocated_bytes, 0);
+    pool.catalog.assert_consistent();
+}

@@ -150,7 +150,7 @@ impl Catalog {
         }
         let entry = &state.slab[slot];
         let hash = self.hash(entry.tenant, entry.key.as_slice());
-        self.take_out(state, slot, hash, now);
+        self.take_out(state, slot, hash, now, None);
         true
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use yb_types::MonotonicTime;
 
 /// The longest that a request waits for others.
-pub(crate) const GATHER_FOR: Duration = Duration::from_micros(50);
+pub(crate) const GATHER_FOR: Duration = Duration::from_micros(100);
 /// More than that at once saves little.
 const MOST: u64 = 16;
 /// So many connections for one event that is waited for: a few that ask in turn are not held back.
@@ -69,8 +69,9 @@ mod tests {
     #[test]
     fn only_a_busy_worker_waits_for_several() {
         assert_eq!(wanted_at(Duration::from_secs(1), 64), 1);
-        assert_eq!(wanted_at(Duration::from_micros(25), 64), 1);
-        assert_eq!(wanted_at(Duration::from_micros(5), 64), 5);
+        assert_eq!(wanted_at(Duration::from_micros(50), 64), 1);
+        assert_eq!(wanted_at(Duration::from_micros(10), 64), 5);
+        assert_eq!(wanted_at(Duration::from_micros(5), 64), 8, "one for eight connections");
         assert_eq!(wanted_at(Duration::from_nanos(100), 1000), MOST as u32);
         assert_eq!(wanted_at(Duration::from_nanos(100), 15), 1, "a few connections are not held back");
     }

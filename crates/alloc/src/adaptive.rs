@@ -12,6 +12,9 @@ pub enum Cutting {
     /// Sizes that come often get runs of equal pages, learned from what comes.
     #[default]
     Adaptive,
+    /// As `Adaptive`, but no object is aligned less than the others: an extent is known by its offset and its size alone,
+    /// and can be restored from them.
+    Whole,
     /// Every object has an extent of its own.
     Offset,
 }
@@ -45,23 +48,30 @@ pub struct AdaptiveAllocator {
     space: OffsetAllocator,
     pages: Pages,
     alignment: Alignment,
+    /// No object is aligned less than to two to this power.
+    finest: u32,
 }
 
 impl AdaptiveAllocator {
     /// An empty segment. A tail shorter than the alignment is not used and not counted.
     pub fn new(capacity: ByteLen, alignment: Alignment, cutting: Cutting) -> Self {
         let page_max = match cutting {
-            Cutting::Adaptive => PAGE_MAX.min(capacity.0 / PAGE_SHARE),
+            Cutting::Adaptive | Cutting::Whole => PAGE_MAX.min(capacity.0 / PAGE_SHARE),
             Cutting::Offset => 0,
         };
         let limits = PageLimits { page_max, run_max: RUN_MAX.min(capacity.0 / RUN_SHARE) };
-        AdaptiveAllocator { space: OffsetAllocator::new(capacity, alignment), pages: Pages::new(limits), alignment }
+        let finest = if cutting == Cutting::Whole || alignment.bytes() > Alignment::CACHE_LINE.bytes() {
+            alignment.shift()
+        } else {
+            0
+        };
+        AdaptiveAllocator { space: OffsetAllocator::new(capacity, alignment), pages: Pages::new(limits), alignment, finest }
     }
 
     /// An extent of at least `size` bytes (at least one, also for size 0), carrying the owner's word; `None` when no
     /// free extent and no free page is large enough.
     pub fn allocate(&mut self, size: ByteLen, owner: u64) -> Option<Extent> {
-        let len = page_len(size.0.max(1), self.alignment);
+        let len = page_len(size.0.max(1), self.alignment, self.finest);
         if let Some(page) = self.pages.allocate(&mut self.space, len, owner) {
             return Some(page);
         }
@@ -110,6 +120,10 @@ impl AdaptiveAllocator {
         self.space.scan(from, limit, sink).or(Some(PAGE)).filter(|&next| next != PAGE || self.pages.has_runs())
     }
 
+    pub(crate) fn space_mut(&mut self) -> &mut OffsetAllocator {
+        &mut self.space
+    }
+
     /// Bytes that can be given out in all.
     pub fn capacity(&self) -> ByteLen {
         self.space.capacity()
@@ -142,8 +156,7 @@ impl AdaptiveAllocator {
 }
 
 /// What an object of this size takes as a page.
-fn page_len(size: u64, alignment: Alignment) -> u64 {
-    let finest = if alignment.bytes() > Alignment::CACHE_LINE.bytes() { alignment.shift() } else { 0 };
+fn page_len(size: u64, alignment: Alignment, finest: u32) -> u64 {
     for shift in (finest..=alignment.shift()).rev() {
         let mask = (1u64 << shift) - 1;
         let Some(up) = size.checked_add(mask) else { continue };
@@ -164,10 +177,10 @@ mod tests {
         let cases =
             [(1, 1), (15, 15), (32, 32), (47, 47), (64, 64), (111, 112), (1041, 1056), (4079, 4096), (4097, 4160)];
         for (size, len) in cases {
-            assert_eq!(page_len(size, Alignment::CACHE_LINE), len, "{size}");
+            assert_eq!(page_len(size, Alignment::CACHE_LINE, 0), len, "{size}");
         }
-        assert_eq!(page_len(100, Alignment::BYTE), 100);
-        assert_eq!(page_len(100, Alignment::new(4096).unwrap_or(Alignment::BYTE)), 4096, "a large alignment is kept");
-        assert_eq!(page_len(u64::MAX, Alignment::CACHE_LINE), u64::MAX);
+        assert_eq!(page_len(100, Alignment::BYTE, 0), 100);
+        assert_eq!(page_len(100, Alignment::new(4096).unwrap_or(Alignment::BYTE), 12), 4096, "a large alignment is kept");
+        assert_eq!(page_len(u64::MAX, Alignment::CACHE_LINE, 0), u64::MAX);
     }
 }

@@ -15,7 +15,9 @@ mod bins;
 mod nodes;
 mod offset;
 mod pages;
+mod restore;
 
 pub use adaptive::{AdaptiveAllocator, Cutting};
 pub use nodes::NodeId;
 pub use offset::{Alignment, BadNode, Extent, OffsetAllocator, Owned};
+pub use restore::Restoring;

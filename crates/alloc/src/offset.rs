@@ -82,11 +82,11 @@ impl std::error::Error for BadNode {}
 /// assert_eq!(space.largest_free(), ByteLen(1 << 20));
 /// ```
 pub struct OffsetAllocator {
-    nodes: Nodes,
-    bins: Bins,
-    units: u64,
-    used: u64,
-    shift: u32,
+    pub(crate) nodes: Nodes,
+    pub(crate) bins: Bins,
+    pub(crate) units: u64,
+    pub(crate) used: u64,
+    pub(crate) shift: u32,
 }
 
 impl OffsetAllocator {
@@ -258,7 +258,7 @@ impl OffsetAllocator {
     }
 
     /// Cuts a free node in two; the rest goes to its bin. Answers the units that the first part keeps.
-    fn split(&mut self, node: u32, wanted: u64, units: u64) -> u64 {
+    pub(crate) fn split(&mut self, node: u32, wanted: u64, units: u64) -> u64 {
         let after = self.nodes.after(node);
         // With all numbers taken the whole extent is given out; it comes back as one.
         let Some(rest) = self.nodes.insert(self.nodes.offset(node) + wanted, node, after) else { return units };
@@ -274,6 +274,11 @@ impl OffsetAllocator {
         let after = self.nodes.after(next);
         self.nodes.join(node, after);
         self.nodes.retire(next);
+    }
+
+    /// An extent in use.
+    pub(crate) fn extent_of(&self, node: NodeId) -> Extent {
+        self.extent(node.0, self.nodes.units(node.0))
     }
 
     fn extent(&self, node: u32, units: u64) -> Extent {

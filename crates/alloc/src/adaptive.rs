@@ -65,7 +65,12 @@ impl AdaptiveAllocator {
         } else {
             0
         };
-        AdaptiveAllocator { space: OffsetAllocator::new(capacity, alignment), pages: Pages::new(limits), alignment, finest }
+        AdaptiveAllocator {
+            space: OffsetAllocator::new(capacity, alignment),
+            pages: Pages::new(limits),
+            alignment,
+            finest,
+        }
     }
 
     /// An extent of at least `size` bytes (at least one, also for size 0), carrying the owner's word; `None` when no
@@ -180,7 +185,11 @@ mod tests {
             assert_eq!(page_len(size, Alignment::CACHE_LINE, 0), len, "{size}");
         }
         assert_eq!(page_len(100, Alignment::BYTE, 0), 100);
-        assert_eq!(page_len(100, Alignment::new(4096).unwrap_or(Alignment::BYTE), 12), 4096, "a large alignment is kept");
+        assert_eq!(
+            page_len(100, Alignment::new(4096).unwrap_or(Alignment::BYTE), 12),
+            4096,
+            "a large alignment is kept"
+        );
         assert_eq!(page_len(u64::MAX, Alignment::CACHE_LINE, 0), u64::MAX);
     }
 }

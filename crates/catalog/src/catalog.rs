@@ -9,6 +9,7 @@ use crate::clients::Clients;
 use crate::contention::{WaitClock, Waits};
 use crate::copies::{Copies, Copying};
 use crate::departed::{Absence, Departed};
+use crate::directory::Relearning;
 use crate::effects::{Effects, Quiesce};
 use crate::entry::{Entry, Replica, flag};
 use crate::evict::{Evictor, place_of};
@@ -17,7 +18,7 @@ use crate::groups::Groups;
 use crate::key::{KeyHash, KeyHasher, SHARDS, Tenant};
 use crate::live::Live;
 use crate::placement::PlacementPolicy;
-use crate::segment::Hold;
+use crate::segment::{Hold, MountedSegment};
 use crate::segments::{SegmentTable, Segments};
 use crate::settings::{BadSettings, CatalogSettings};
 use crate::shard::{Shard, ShardState};
@@ -47,6 +48,7 @@ pub struct Catalog {
     pub(crate) tenants: Tenants,
     pub(crate) tiers: Tiers,
     pub(crate) departed: Departed,
+    pub(crate) relearning: Relearning,
     pub(crate) waits: Arc<Waits>,
     pub(crate) placement: Box<dyn PlacementPolicy>,
     /// A put found no space, and evicting for it did not help.
@@ -114,6 +116,7 @@ impl Catalog {
             tenants,
             tiers: Tiers::default(),
             departed: Departed::new(),
+            relearning: Relearning::default(),
             waits,
             placement,
             starved: AtomicBool::new(false),
@@ -225,6 +228,15 @@ impl Catalog {
         ByteLen(table.iter().filter(|segment| segment.is_live()).map(|segment| segment.used().0).sum())
     }
 
+    /// Bytes of these that come free soon without anybody's doing.
+    pub(crate) fn coming_free(&self, now: MonotonicTime) -> ByteLen {
+        if !self.segments.is_any_fed() {
+            return ByteLen(0);
+        }
+        let table = self.segments.load();
+        ByteLen(table.iter().filter(|segment| segment.is_live()).map(|segment| segment.coming_free(now).0).sum())
+    }
+
     pub(crate) fn hash(&self, tenant: Tenant, key: &[u8]) -> KeyHash {
         self.hasher.hash(tenant, key)
     }
@@ -254,7 +266,8 @@ impl Catalog {
         let table = self.segments.load();
         for replica in entry.replicas.as_slice() {
             let is_held = entry.lease_end() > now || entry.copier_of(replica).is_some();
-            if !is_held && table.live(replica.segment).is_some() {
+            let comes_free = |segment: &Arc<MountedSegment>| segment.feed().is_none();
+            if !is_held && table.live(replica.segment).is_some_and(comes_free) {
                 frees.add(&table, replica);
             } else {
                 let giving = GivingUp { table: &table, entry: &entry, leave, now };
@@ -269,6 +282,9 @@ impl Catalog {
         let hash = self.hash(entry.tenant, entry.key.as_slice());
         if leave.is_told() && entry.is_finished() && !entry.has(flag::HARD_PIN) {
             self.evictor.removed(entry.tenant, place_of(hash.shard, slot, entry));
+        }
+        if self.relearning.is_open() && entry.is_finished() {
+            self.relearning.note(hash.whole);
         }
         let entry = state.erase(slot, hash.word);
         if let Some(membership) = entry.membership() {
@@ -318,6 +334,10 @@ impl Catalog {
         };
         if for_writer {
             self.counters.add(|c| &c.discarded, 1);
+        }
+        if let Some(feed) = segment.feed().filter(|_| replica.is_complete()) {
+            let hold = Hold { generation: entry.generation(), until, for_writer };
+            return segment.strike(feed, replica.node(), hold, now);
         }
         if until <= now {
             self.counters.add(|c| &c.released, u64::from(for_writer));

@@ -207,6 +207,10 @@ impl Catalog {
         }
         set_copying(entry, None);
         self.copies.lock().remove(running.ticket);
+        if self.segments.is_any_fed() {
+            self.mention(&state, hash.member(slot), slot);
+        }
+        let entry = &state.slab[slot];
         let has_source = has_replica(entry, running.source);
         let intact = has_source && arrived == running.targets.len();
         if running.kind == CopyKind::Copy {

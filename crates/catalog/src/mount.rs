@@ -133,7 +133,9 @@ impl Catalog {
         }
         let quiet_until = registry.quiet_until(&segment).max(rests_until);
         let room = Arc::clone(self.segments.room());
-        let place = |index| Place { index, quiet_until, room };
+        let feed = registry.keepers().feed(client);
+        self.segments.note_feed(feed.is_some());
+        let place = |index| Place { index, quiet_until, room, feed };
         self.segments.add(registry, |index| MountedSegment::new(segment, client, place(index), &self.settings));
     }
 
@@ -276,6 +278,7 @@ impl Catalog {
     /// is promised at this time or before. Without it memory that comes by [`remount`](Self::remount) rests longer.
     pub fn begins(&self, now: MonotonicTime) {
         self.segments.registry().set_born(now);
+        self.relearning.begin(now);
     }
 
     /// Who mounted a segment, `None` when it is not mounted.

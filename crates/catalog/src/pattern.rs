@@ -279,6 +279,8 @@ impl Catalog {
         removed: &mut u64,
     ) -> Result<bool, ErrorCode> {
         let mut found = Vec::new();
+        // What other nodes bring may match too.
+        self.relearning.end();
         let more = self.find_keys(tenant, pattern, walk, pattern.keys_per_step(), &mut found)?;
         self.remove(tenant, &found, force, now, |_, answer| *removed += u64::from(answer.is_ok()));
         Ok(more)

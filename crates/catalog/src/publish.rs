@@ -81,6 +81,9 @@ impl Catalog {
             self.groups.join(membership, hash.member(slot));
         }
         self.overtake_disk(state, slot, hash, now);
+        if self.segments.is_any_fed() {
+            self.mention(state, hash.member(slot), slot);
+        }
     }
 
     /// Gives up puts. Their space stays out of use until the release timeout, or until its node confirms that the

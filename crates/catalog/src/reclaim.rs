@@ -129,12 +129,12 @@ impl Judge for Court<'_> {
 impl Catalog {
     /// What eviction has to free now, by the watermark or because a put found no space; `None` when nothing. It goes
     /// below the watermark by `eviction_ratio`, but not by more than a hundredth.
-    pub fn eviction_goal(&self) -> Option<EvictionGoal> {
+    pub fn eviction_goal(&self, now: MonotonicTime) -> Option<EvictionGoal> {
         let capacity = self.segments.capacity().0 as f64;
         if capacity == 0.0 {
             return None;
         }
-        let used = self.allocated().0 as f64 / capacity;
+        let used = self.allocated().0.saturating_sub(self.coming_free(now).0) as f64 / capacity;
         let (ratio, over) = (self.settings.eviction_ratio, used - self.settings.eviction_high_watermark);
         let starved = self.starved.load(Ordering::Relaxed) && ratio > 0.0;
         if over <= 0.0 && !starved {
@@ -175,6 +175,9 @@ impl Catalog {
     pub(crate) fn make_room(&self, tries: &mut MakeRoom, tenant: Tenant, size: ByteLen, now: MonotonicTime) -> bool {
         if !std::mem::replace(&mut tries.released, true) && self.release_withheld(now, u64::MAX) > 0 {
             return true;
+        }
+        if self.coming_free(now) >= size {
+            return false;
         }
         let budget = self.settings.inline_eviction_budget;
         if tries.evictions == EVICTIONS_PER_PUT || budget == 0 {

@@ -70,6 +70,9 @@ impl Catalog {
     ) -> Result<(), ErrorCode> {
         let mut state = self.shards[hash.shard].state.write();
         let Some(slot) = self.find_live(&mut state, tenant, hash, key, now) else {
+            if self.relearning.is_open() {
+                self.relearning.note(hash.whole);
+            }
             return self.remove_cold(&mut state, (tenant, hash, key), force, now);
         };
         may_remove(&state.slab[slot], force, now)?;

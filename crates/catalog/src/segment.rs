@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use yb_alloc::{AdaptiveAllocator, Extent, NodeId, Owned};
+use yb_alloc::{AdaptiveAllocator, Cutting, Extent, NodeId, Owned, Restoring};
 use yb_types::{ByteLen, ClientId, Generation, MonotonicTime, Segment, SegmentStatus};
 
 use crate::deferred::{Deferred, WITHHELD, Withheld};
+use crate::directory::{Feed, Strike};
 use crate::room::{Powers, RoomIndex};
 use crate::settings::CatalogSettings;
 use crate::sync::Mutex;
@@ -25,6 +26,8 @@ pub struct MountedSegment {
     /// Bits of the share of its owner's local disk that is free.
     disk_free: AtomicU64,
     room: Arc<RoomIndex>,
+    /// What its node is told, if that keeps a directory.
+    feed: Option<Box<Feed>>,
     busy: Busy,
 }
 
@@ -83,6 +86,7 @@ pub(crate) struct Place {
     /// Nothing is placed in it before this time.
     pub quiet_until: MonotonicTime,
     pub room: Arc<RoomIndex>,
+    pub feed: Option<Box<Feed>>,
 }
 
 /// How an extent leaves its object.
@@ -96,8 +100,12 @@ pub(crate) struct Hold {
 
 impl MountedSegment {
     pub(crate) fn new(info: Segment, owner: ClientId, place: Place, settings: &CatalogSettings) -> Self {
-        let Place { index, quiet_until, room } = place;
-        let allocator = AdaptiveAllocator::new(ByteLen(info.size), settings.alignment, settings.cutting);
+        let Place { index, quiet_until, room, feed } = place;
+        let cutting = match settings.cutting {
+            Cutting::Adaptive if feed.is_some() => Cutting::Whole,
+            cutting => cutting,
+        };
+        let allocator = AdaptiveAllocator::new(ByteLen(info.size), settings.alignment, cutting);
         let segment = MountedSegment {
             owner,
             index,
@@ -106,6 +114,7 @@ impl MountedSegment {
             quiet_until,
             disk_free: AtomicU64::new(1.0f64.to_bits()),
             room,
+            feed,
             busy: Busy {
                 space: Mutex::new(Space { allocator, deferred: Deferred::default(), powers: Powers::default() }),
                 used: AtomicU64::new(0),
@@ -157,7 +166,18 @@ impl MountedSegment {
 
     /// Bytes without an owner that a writer or a reader may still touch; part of [`used`](Self::used).
     pub fn withheld(&self) -> ByteLen {
-        ByteLen(self.busy.withheld.load(Ordering::Relaxed))
+        let striking = self.feed().map_or(0, |feed| feed.striking().0);
+        ByteLen(self.busy.withheld.load(Ordering::Relaxed) + striking)
+    }
+
+    /// Bytes of [`used`](Self::used) that come free soon: nobody needs them, and their node is about to strike them out.
+    pub(crate) fn coming_free(&self, now: MonotonicTime) -> ByteLen {
+        self.feed().map_or(ByteLen(0), |feed| feed.coming_free(now))
+    }
+
+    /// What its node is told, if that keeps a directory.
+    pub(crate) fn feed(&self) -> Option<&Feed> {
+        self.feed.as_deref()
     }
 
     /// The largest free extent, exact; takes the segment's lock.
@@ -220,6 +240,9 @@ impl MountedSegment {
         if self.busy.largest_free.load(Ordering::Relaxed) < size.0.max(1) || now < self.quiet_until {
             return None;
         }
+        if self.feed().is_some_and(|feed| !feed.is_live()) {
+            return None;
+        }
         let mut space = self.busy.space.lock();
         let extent = if self.takes_objects() { space.allocator.allocate(size, owner) } else { None };
         self.publish(&mut space);
@@ -251,6 +274,56 @@ impl MountedSegment {
             debug_assert!(freed.is_ok());
         }
         self.publish(&mut space);
+    }
+
+    /// Gives up the extent of a readable replica in a segment with a directory: it comes free when its node has struck it
+    /// out, and its time has come. Answers the bytes that only wait for the node.
+    pub(crate) fn strike(&self, feed: &Feed, node: NodeId, hold: Hold, now: MonotonicTime) -> ByteLen {
+        let given_up = self.busy.space.lock().allocator.set_owner(node, WITHHELD);
+        let Ok(extent) = given_up else { return ByteLen(0) };
+        let Hold { generation, until, .. } = hold;
+        feed.strike(Strike { extent, generation, until });
+        if until <= now { ByteLen(extent.len) } else { ByteLen(0) }
+    }
+
+    /// These extents were struck out by the node.
+    pub(crate) fn struck(&self, strikes: &[Strike], now: MonotonicTime) {
+        if strikes.is_empty() {
+            return;
+        }
+        let mut space = self.busy.space.lock();
+        let Space { allocator, deferred, .. } = &mut *space;
+        for Strike { extent, generation, until } in strikes.iter().copied() {
+            if until > now {
+                deferred.insert(Withheld { extent, generation, until, for_writer: false });
+            } else {
+                // It was in use until here.
+                let _ = allocator.free(extent.node);
+            }
+        }
+        self.publish_all(&mut space);
+    }
+
+    /// Begins to take extents of an earlier life back into use; `None` when some are in use already.
+    pub(crate) fn restore(&self) -> Option<Restoring> {
+        self.busy.space.lock().allocator.restore()
+    }
+
+    /// Takes the next one back: first byte and size.
+    pub(crate) fn restore_next(&self, at: &mut Restoring, (offset, size): (u64, u64), owner: u64) -> Option<Extent> {
+        let mut space = self.busy.space.lock();
+        let extent = space.allocator.restore_next(at, offset, size, owner);
+        self.publish(&mut space);
+        extent
+    }
+
+    /// Frees what was taken back into use in vain.
+    pub(crate) fn free_refused(&self, refused: &[NodeId]) {
+        let mut space = self.busy.space.lock();
+        for node in refused {
+            let _ = space.allocator.free(*node);
+        }
+        self.publish_all(&mut space);
     }
 
     /// Frees withheld extents whose time has come, at most `limit`; answers how many.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use arc_swap::{ArcSwap, Guard};
 use yb_types::{ByteLen, ClientId, MonotonicTime, Segment, SegmentId};
 
+use crate::directory::Keepers;
 use crate::placement::PlacementView;
 use crate::room::RoomIndex;
 use crate::segment::{MountedSegment, Reach};
@@ -52,6 +53,7 @@ pub(crate) struct Registry {
     /// Indexes of the table that no replica mentions.
     vacant: Vec<u32>,
     lost: Vec<LostRange>,
+    keepers: Keepers,
     /// When the master began to answer; leases of its forerunner are older.
     born: Option<MonotonicTime>,
 }
@@ -98,6 +100,11 @@ impl Registry {
         others.filter(is_there).map(|other| other.owner()).collect()
     }
 
+    /// The clients that keep directories.
+    pub fn keepers(&mut self) -> &mut Keepers {
+        &mut self.keepers
+    }
+
     /// From now on clients are answered; nobody gave out leases in this pool's name before and still does.
     pub fn set_born(&mut self, now: MonotonicTime) {
         self.born = Some(now);
@@ -138,6 +145,8 @@ pub(crate) struct Segments {
     capacity: AtomicU64,
     /// Segments that are closed and whose replicas are not all forgotten.
     going: AtomicU64,
+    /// 1 once a segment was mounted whose node keeps a directory.
+    fed: AtomicU64,
     room: Arc<RoomIndex>,
 }
 
@@ -145,6 +154,19 @@ impl Segments {
     /// Whether a replica may lie in a segment that is gone. When none does, nobody has to look for it.
     pub fn is_any_going(&self) -> bool {
         self.going.load(Ordering::SeqCst) > 0
+    }
+
+    /// Whether a node may have to be told of objects.
+    #[inline]
+    pub fn is_any_fed(&self) -> bool {
+        self.fed.load(Ordering::Relaxed) > 0
+    }
+
+    /// A segment is about to be mounted, with a feed or without.
+    pub fn note_feed(&self, has_feed: bool) {
+        if has_feed {
+            self.fed.store(1, Ordering::SeqCst);
+        }
     }
 
     pub fn load(&self) -> Guard<Arc<SegmentTable>> {

@@ -53,6 +53,7 @@ impl Catalog {
     /// in which case it is worth calling again soon. One caller at a time; meant for a timer of some 10 ms.
     pub fn upkeep(&self, budget: u32, now: MonotonicTime, effects: &mut Effects) -> bool {
         self.evictor.settle();
+        self.relearning.look(now);
         self.release_withheld(now, u64::from(budget));
         self.reap_unfinished(now, effects);
         self.tiers_upkeep(now);

@@ -114,16 +114,16 @@ fn a_soft_pin_runs_from_the_end_of_the_put() {
 #[test]
 fn the_watermark_starts_it_and_it_goes_a_small_step_below() {
     let mut pool = filled(57, 16 * KIB, MIB);
-    assert_eq!(pool.catalog.eviction_goal(), None, "57 of 64 is below 90 %");
+    assert_eq!(pool.catalog.eviction_goal(pool.now), None, "57 of 64 is below 90 %");
     for at in 57..61 {
         pool.put(&format!("key-{at}"), 16 * KIB);
     }
-    let goal = pool.catalog.eviction_goal().unwrap();
+    let goal = pool.catalog.eviction_goal(pool.now).unwrap();
     let expected = ((61.0 / 64.0 - 0.90 + 0.01) * MIB as f64).ceil() as u64;
     assert_eq!(goal.target, ByteLen(expected));
     assert!(goal.at_least < goal.target);
     assert_eq!(pool.catalog.evict(&goal, 1000, pool.now).keys, expected.div_ceil(16 * KIB));
-    assert_eq!(pool.catalog.eviction_goal(), None);
+    assert_eq!(pool.catalog.eviction_goal(pool.now), None);
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn a_put_that_cannot_be_helped_leaves_a_note_for_the_janitor() {
     }
     assert_eq!(pool.start(1, "one more", 16 * KIB), Err(PutRefusal::NothingEvictable));
     assert_eq!(left(&pool, 64).len(), 64);
-    let goal = pool.catalog.eviction_goal().unwrap();
+    let goal = pool.catalog.eviction_goal(pool.now).unwrap();
     pool.advance(10 * SECOND);
     pool.catalog.evict(&goal, 1000, pool.now);
     assert!(pool.start(1, "one more", 16 * KIB).is_ok());

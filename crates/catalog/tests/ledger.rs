@@ -74,7 +74,7 @@ fn step(pool: &mut Pool, dice: &mut Dice) {
             0 => drop(pool.catalog.remove_all(Some(pool.tenant), Force::No, now)),
             1 => drop(pool.catalog.trim_tenants(100, now)),
             _ => {
-                if let Some(goal) = pool.catalog.eviction_goal() {
+                if let Some(goal) = pool.catalog.eviction_goal(pool.now) {
                     pool.catalog.evict(&goal, 100, now);
                 }
             }

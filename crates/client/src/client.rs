@@ -633,6 +633,11 @@ impl Client {
         self.0.client_id
     }
 
+    /// Objects in the segments of this client, as far as the master has told; nothing is known of a master of the peer.
+    pub fn kept_objects(&self) -> u64 {
+        self.0.directories.objects()
+    }
+
     /// Bytes lent to the pool.
     pub fn lent_bytes(&self) -> u64 {
         self.0.lent.bytes()

@@ -12,6 +12,7 @@ use yb_types::{ClientId, MonotonicTime};
 
 use crate::counters::Counters;
 use crate::deadline::Deadline;
+use crate::directory::Directories;
 use crate::executor::Executor;
 use crate::heartbeat::Membership;
 use crate::hot::HotCache;
@@ -50,6 +51,7 @@ pub(crate) struct Core {
     /// Who tells others of this client.
     pub(crate) told: Mutex<Told>,
     pub(crate) lent: Arc<Lent>,
+    pub(crate) directories: Arc<Directories>,
     /// First addresses of the memory that was registered through this client.
     pub(crate) registered: Mutex<BTreeSet<u64>>,
     pub(crate) closed: AtomicBool,

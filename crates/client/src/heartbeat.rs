@@ -15,8 +15,9 @@ use yb_types::{ClientId, ClientStatus, STORE_VERSION};
 
 use crate::counters::Counters;
 use crate::deadline::{CallLimits, Deadline};
+use crate::directory::{Directories, Keeper, KeeperDuty};
 use crate::lent::Lent;
-use crate::link::MasterLink;
+use crate::link::{CAPABILITY_DIRECTORY, CAPABILITY_FILLED, CAPABILITY_QUIESCE, MasterLink};
 use crate::quiesce::Questions;
 use crate::tasks::{TaskDuty, TaskWorker};
 use crate::{Error, Result};
@@ -46,6 +47,8 @@ pub(crate) struct Pulse {
     pub(crate) asks: bool,
     /// What is lent.
     pub(crate) lent: Arc<Lent>,
+    /// What lies in it.
+    pub(crate) directories: Arc<Directories>,
 }
 
 /// What the thread and its owner share.
@@ -63,12 +66,13 @@ struct Beat {
 pub(crate) struct Membership {
     beat: Arc<Beat>,
     tasks: TaskWorker,
+    keeper: Option<Keeper>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Membership {
-    /// Starts the heartbeat of mounted segments.
-    pub(crate) fn start(pulse: Pulse) -> Result<Self> {
+    /// Starts the heartbeat of mounted segments. `keeper`: their directories are kept over this connection.
+    pub(crate) fn start(pulse: Pulse, keeper: Option<Arc<MasterLink>>) -> Result<Self> {
         let beat = Arc::new(Beat {
             pulse,
             questions: Mutex::default(),
@@ -80,10 +84,14 @@ impl Membership {
         let (link, counters) = (Arc::clone(link), Arc::clone(counters));
         let duty = TaskDuty { link, engine: engine.clone(), clock: clock.clone(), counters };
         let tasks = TaskWorker::start(duty)?;
+        let Pulse { clock, lent, directories, .. } = &beat.pulse;
+        let (lent, directories) = (Arc::clone(lent), Arc::clone(directories));
+        let keep = |link| Keeper::start(KeeperDuty { link, clock: clock.clone(), lent, directories });
+        let keeper = keeper.map(keep).transpose()?;
         let of_thread = Arc::clone(&beat);
         let thread = yb_env::spawn_thread("yb-heartbeat", move || of_thread.run())
             .map_err(|error| Error::setup("the heartbeat thread", error))?;
-        Ok(Membership { beat, tasks, thread: Some(thread) })
+        Ok(Membership { beat, tasks, keeper, thread: Some(thread) })
     }
 
     /// Whether the last ping was answered.
@@ -112,6 +120,7 @@ impl Membership {
         // A ping that waits for a dead master ends now.
         self.beat.pulse.link.shutdown();
         self.tasks.stop();
+        drop(self.keeper.take());
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
@@ -173,9 +182,12 @@ impl Beat {
             check_version(&self.pulse.link, &self.deadline())?;
         }
         if self.pulse.link.ping(&self.deadline())? == ClientStatus::NEED_REMOUNT {
-            if self.pulse.asks {
-                self.pulse.link.hello(&self.deadline())?;
-            }
+            let directories = &self.pulse.directories;
+            let keeps = self.pulse.asks && {
+                let capabilities = capabilities(directories.introduce());
+                let master = self.pulse.link.hello(capabilities, &self.deadline())?;
+                master.is_some_and(|(_, capabilities)| capabilities & CAPABILITY_DIRECTORY != 0)
+            };
             // Mooncake's master asks for it with the first ping too.
             let was_known = self.pulse.counters.pings.get() > 0;
             if was_known {
@@ -185,6 +197,7 @@ impl Beat {
             // Nothing is mounted or unmounted in between.
             let _turn = self.pulse.lent.turn();
             let segments = self.pulse.lent.mounted();
+            directories.before_mount(keeps);
             let count = segments.len();
             self.pulse.link.remount(segments, &self.deadline())?;
             self.pulse.counters.remounts.add(1);
@@ -208,6 +221,7 @@ impl Beat {
             match pulse.link.has_segment(id, &self.deadline()) {
                 Ok(true) => {}
                 Ok(false) => {
+                    pulse.directories.remove(id);
                     if let Some(address) = pulse.lent.remove(id)
                         && let Err(error) = pulse.engine.unregister(address, RELEASE_TIME)
                     {
@@ -233,6 +247,11 @@ impl Beat {
         pulse.counters.quiesced.add(confirmed.len() as u64);
         Ok(())
     }
+}
+
+/// What a client that lends memory tells of itself. `brings`: it has something to tell that an earlier master told it.
+pub(crate) fn capabilities(brings: bool) -> u64 {
+    CAPABILITY_QUIESCE | CAPABILITY_DIRECTORY | if brings { CAPABILITY_FILLED } else { 0 }
 }
 
 /// The first request of every session: both sides must be of one store version.

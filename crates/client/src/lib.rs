@@ -78,6 +78,7 @@ mod config;
 mod core;
 mod counters;
 mod deadline;
+mod directory;
 pub mod environment;
 mod error;
 mod executor;

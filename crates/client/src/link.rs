@@ -3,6 +3,7 @@
 //! Two errors are kept apart: the master did not answer (`Err` of a whole call), and the master answered no (an
 //! `ErrorCode` per key).
 
+mod directory;
 mod task;
 mod write;
 
@@ -37,6 +38,10 @@ const REPLY_ELEMENTS: u32 = 1 << 24;
 
 /// The capability bit of a client that answers `PollQuiesce`, and of a master that asks.
 pub(crate) const CAPABILITY_QUIESCE: u64 = 1;
+/// The capability bit of a client that keeps directories, and of a master that tells what is in them.
+pub(crate) const CAPABILITY_DIRECTORY: u64 = 2;
+/// The bit of a client that brings what an earlier master told it.
+pub(crate) const CAPABILITY_FILLED: u64 = 4;
 
 /// What a repetition of a request would do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -234,9 +239,9 @@ impl MasterLink {
 
     /// Introduces this client as one that answers questions about its memory. The master's version and capabilities;
     /// `None`: it is not one of ours.
-    pub(crate) fn hello(&self, deadline: &Deadline) -> Result<Option<(String, u64)>> {
+    pub(crate) fn hello(&self, capabilities: u64, deadline: &Deadline) -> Result<Option<(String, u64)>> {
         let node_version = env!("CARGO_PKG_VERSION");
-        let args = HelloArgs { client_id: self.client_id, node_version, capabilities: CAPABILITY_QUIESCE };
+        let args = HelloArgs { client_id: self.client_id, node_version, capabilities };
         let answer = self.call::<call::Hello, _>(&args, deadline, Repeat::Harmless, |reply| {
             reply.map(|hello| (hello.master_version.to_owned(), hello.capabilities))
         });

@@ -17,8 +17,10 @@ use yb_types::{ErrorCode, Segment, SegmentId};
 
 use crate::config::RPC_ONLY;
 use crate::core::Core;
-use crate::heartbeat::{Membership, Pulse};
-use crate::link::{CAPABILITY_QUIESCE, MasterLink};
+use crate::deadline::Deadline;
+use crate::directory::Table;
+use crate::heartbeat::{Membership, Pulse, capabilities};
+use crate::link::{CAPABILITY_DIRECTORY, CAPABILITY_QUIESCE, MasterLink};
 use crate::setup::{link_settings, start, start_engine};
 use crate::{Error, MIN_SEGMENT_BYTES, Result};
 
@@ -107,16 +109,20 @@ impl Core {
         let _turn = self.lent.turn();
         let deadline = || start(&self.clock, &self.config);
         let first = self.membership.lock().is_none();
-        let ours = if first { self.link.hello(&deadline())? } else { None };
+        let id = segment.id;
+        self.directories.add(id, Table::default());
+        let ours = if first { self.introduce(&deadline()).inspect_err(|_| self.directories.remove(id))? } else { None };
         if let Some((version, _)) = &ours {
             tracing::debug!(%version, "the master is one of ours");
         }
-        let id = segment.id;
-        self.link.mount(&segment, &deadline()).map_err(|error| match error {
-            Error::Refused { code, .. } => Error::setup("mounting the segment", code),
-            // A master of ours dials the advertised address back, and says so when nobody answers there.
-            Error::Rejected { message, .. } => Error::setup("mounting the segment", message),
-            other => other,
+        self.link.mount(&segment, &deadline()).map_err(|error| {
+            self.directories.remove(id);
+            match error {
+                Error::Refused { code, .. } => Error::setup("mounting the segment", code),
+                // A master of ours dials the advertised address back, and says so when nobody answers there.
+                Error::Rejected { message, .. } => Error::setup("mounting the segment", message),
+                other => other,
+            }
         })?;
         self.lent.add(segment);
         let started = if first { self.start_heartbeat(engine, ours) } else { Ok(()) };
@@ -124,23 +130,36 @@ impl Core {
         refused.inspect_err(|_| {
             // The mount stands already.
             self.lent.remove(id);
+            self.directories.remove(id);
             let _ = self.link.unmount(id, &deadline());
         })
     }
 
+    /// Tells the master who this is; what it says of itself if it is one of ours.
+    fn introduce(&self, deadline: &Deadline) -> Result<Option<(String, u64)>> {
+        let ours = self.link.hello(capabilities(self.directories.introduce()), deadline)?;
+        let keeps = ours.as_ref().is_some_and(|(_, capabilities)| capabilities & CAPABILITY_DIRECTORY != 0);
+        self.directories.before_mount(keeps);
+        Ok(ours)
+    }
+
     fn start_heartbeat(&self, engine: &Engine, ours: Option<(String, u64)>) -> Result<()> {
+        let connection = || MasterLink::new(link_settings(&self.config, self.client_id, 1), self.clock.clone());
+        let can = |bit| ours.as_ref().is_some_and(|(_, capabilities)| capabilities & bit != 0);
+        let keeper = if can(CAPABILITY_DIRECTORY) { Some(connection()?) } else { None };
         let pulse = Pulse {
-            link: MasterLink::new(link_settings(&self.config, self.client_id, 1), self.clock.clone())?,
+            link: connection()?,
             clock: self.clock.clone(),
             interval: self.config.ping_interval,
             counters: Arc::clone(&self.counters),
             engine: engine.clone(),
             client_id: self.client_id,
             puts: Arc::clone(&self.puts),
-            asks: ours.is_some_and(|(_, capabilities)| capabilities & CAPABILITY_QUIESCE != 0),
+            asks: can(CAPABILITY_QUIESCE),
             lent: Arc::clone(&self.lent),
+            directories: Arc::clone(&self.directories),
         };
-        *self.membership.lock() = Some(Membership::start(pulse)?);
+        *self.membership.lock() = Some(Membership::start(pulse, keeper)?);
         Ok(())
     }
 
@@ -158,6 +177,7 @@ impl Core {
         let _turn = self.lent.turn();
         self.known(id)?;
         self.link.unmount(id, &start(&self.clock, &self.config))?;
+        self.directories.remove(id);
         let Some(address) = self.lent.remove(id) else { return Ok(()) };
         let engine = self.lender.get().unwrap_or(&self.engine);
         match engine.unregister(address, self.config.limits.base) {

@@ -62,6 +62,7 @@ impl Core {
             executor: Executor::new(config.async_threads),
             membership: Mutex::new(None),
             lent: Arc::default(),
+            directories: Arc::default(),
             registered: Mutex::default(),
             closed: AtomicBool::new(false),
             sessions: Sessions::default(),

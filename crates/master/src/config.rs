@@ -312,10 +312,15 @@ fn catalog(values: &Values) -> Result<CatalogSettings, SettingsError> {
     Ok(settings)
 }
 
-/// Where this life of the master starts to number replicas: clients tell its numbers from those of every other life.
+/// Where this life of the master starts to number replicas: above the numbers of every earlier life, as long as the time of
+/// day goes forward and no life made a million a millisecond.
 fn first_replica_id() -> u64 {
-    ReplicaId::NEVER_REUSED | Rng::from_entropy().next_u64() >> 3
+    let within = Rng::from_entropy().next_u64() >> (64 - IDS_PER_MILLISECOND);
+    ReplicaId::NEVER_REUSED | yb_env::epoch_millis() << IDS_PER_MILLISECOND | within
 }
+
+/// A power of two.
+const IDS_PER_MILLISECOND: u32 = 20;
 
 fn alignment(values: &Values) -> Result<Alignment, SettingsError> {
     let bytes = values.number("memory_alignment");

@@ -103,7 +103,7 @@ enum Eviction {
 }
 
 fn evict(shared: &Shared, now: MonotonicTime) -> Eviction {
-    let Some(goal) = shared.catalog.eviction_goal() else { return Eviction::Idle };
+    let Some(goal) = shared.catalog.eviction_goal(now) else { return Eviction::Idle };
     let done = shared.catalog.evict(&goal, EVICTION_BUDGET, now);
     let nanos = shared.clock.now().since(now).as_nanos();
     let metrics = &shared.metrics;

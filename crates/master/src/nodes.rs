@@ -3,14 +3,27 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use parking_lot::Mutex;
-use yb_catalog::Quiesce;
+use yb_catalog::{Keeper, Quiesce};
 use yb_types::ClientId;
 
 /// The node answers quiescence questions.
 pub const CAPABILITY_QUIESCE: u64 = 1;
+/// The node keeps directories of its segments; the master tells what is in them.
+pub const CAPABILITY_DIRECTORY: u64 = 2;
+/// The node brings what an earlier master told it.
+pub const CAPABILITY_FILLED: u64 = 4;
 
 /// Capabilities of this master.
-pub(crate) const MASTER_CAPABILITIES: u64 = CAPABILITY_QUIESCE;
+pub(crate) const MASTER_CAPABILITIES: u64 = CAPABILITY_QUIESCE | CAPABILITY_DIRECTORY;
+
+/// What a node says of its directories.
+pub(crate) fn keeper(capabilities: u64) -> Keeper {
+    match capabilities & (CAPABILITY_DIRECTORY | CAPABILITY_FILLED) {
+        CAPABILITY_DIRECTORY => Keeper::Empty,
+        0 | CAPABILITY_FILLED => Keeper::No,
+        _ => Keeper::Filled,
+    }
+}
 
 /// Nodes remembered; a Hello beyond is answered but not remembered, which costs that node the dial-back only.
 const MAX_NODES: usize = 65_536;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use yb_admin::MetadataLedger;
-use yb_catalog::{Catalog, Effects, Reach, UnmountCause};
+use yb_catalog::{Catalog, Effects, Keeper, Reach, UnmountCause};
 use yb_env::{Clock, Rng};
 use yb_metadata::Keys;
 use yb_metrics::Lane;
@@ -126,6 +126,7 @@ impl Shared {
         for client in effects.clients_gone.drain(..) {
             tracing::info!(event = "client_gone", %client, "client gone: no ping within client_ttl and client_suspicion_ttl_sec");
             self.nodes.forget(client);
+            self.catalog.expect_directory(client, Keeper::No);
             self.jobs.note_left(client, Left::Client);
         }
         if !effects.quiesce.is_empty() {

@@ -220,6 +220,8 @@ fn master() -> Rig {
     let compat = old.map(|version| CompatListener { version, address: "127.0.0.1:0".parse().unwrap() }).collect();
     Rig::with(|config| {
         config.compat = compat;
+        // Memory that comes back rests for a lease, and the ordinary client does not wait for it.
+        config.catalog.lease_ttl = std::time::Duration::ZERO;
         config.dial_back = None;
     })
 }
@@ -281,11 +283,14 @@ fn still_serves(owner: &Caller, segment: &yb_types::Segment, turn: u64) {
     owner.call::<call::RemoveAll, _>(&RemoveAllArgs { force: true, tenant_id: TENANT }, |_| ());
     let leave = UnmountSegmentArgs { segment_id: segment.id, client_id: owner.id };
     owner.call::<call::UnmountSegment, _>(&leave, |reply| assert_eq!(reply, Ok(())));
+    // Others may have said in its name that it brings a directory, which would be waited for.
+    let hello = HelloArgs { client_id: owner.id, node_version: "", capabilities: 0 };
+    owner.call::<call::Hello, _>(&hello, |reply| assert!(reply.is_ok()));
     owner.mount(segment).unwrap().unwrap();
     let key = format!("good-{turn}").into_bytes();
     let place = yb_types::ReplicateConfig { preferred_segments: vec![segment.name.clone()], ..Default::default() };
     let start = PutStartArgs { client_id: owner.id, key: &key, slice_length: 1000, config: place, tenant_id: TENANT };
-    owner.call::<call::PutStart, _>(&start, |reply| assert_eq!(reply.map(|replicas| replicas.len()), Ok(1)));
+    owner.call::<call::PutStart, _>(&start, |reply| assert_eq!(reply.map(|replicas| replicas.len()), Ok(1), "turn {turn}"));
     owner.put_end(&key).unwrap();
     assert_eq!(owner.get(&key).unwrap().replicas.len(), 1);
 }

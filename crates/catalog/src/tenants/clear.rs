@@ -36,6 +36,7 @@ impl Catalog {
         budget: u32,
         now: MonotonicTime,
     ) -> bool {
+        self.relearning.end();
         let mut left = budget;
         while left > 0 {
             self.evictor.relieve();

@@ -1,6 +1,7 @@
 //! One handler per function.
 
 mod copy;
+mod directory;
 mod lookup;
 mod own;
 mod put;
@@ -76,6 +77,8 @@ pub(crate) fn dispatch(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outco
         Rpc::EvictDiskReplicaIfCurrent => tier::evict_if_current(context, reply),
         Rpc::Hello => own::hello(context, reply),
         Rpc::PollQuiesce => own::poll_quiesce(context, reply),
+        Rpc::SyncDirectory => directory::sync(context, reply),
+        Rpc::TellDirectory => directory::tell(context, reply),
         Rpc::BatchPutRevokeQuiet => put::batch_put_revoke_quiet(context, reply),
         Rpc::CopyStart => copy::copy_start(context, reply),
         Rpc::CopyEnd => copy::copy_end(context, reply),

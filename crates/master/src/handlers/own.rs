@@ -5,13 +5,14 @@ use yb_types::{ErrorCode, Generation};
 use yb_wire::call;
 use yb_wire::messages::{HelloReply, QuiesceQuestion};
 
-use crate::nodes::MASTER_CAPABILITIES;
+use crate::nodes::{MASTER_CAPABILITIES, keeper};
 use crate::service::Context;
 
 pub(crate) fn hello(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
     context.typed::<call::Hello>(reply, |context, args| {
         tracing::info!(event = "hello", client = %args.client_id, version = args.node_version, peer = ?context.request.peer, "hello");
         context.shared.nodes.hello(args.client_id, args.node_version, args.capabilities);
+        context.shared.catalog.expect_directory(args.client_id, keeper(args.capabilities));
         Ok(HelloReply { master_version: env!("CARGO_PKG_VERSION"), capabilities: MASTER_CAPABILITIES })
     })
 }

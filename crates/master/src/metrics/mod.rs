@@ -88,6 +88,8 @@ pub(crate) struct MasterMetrics {
     pub(crate) dial_backs: Counter,
     pub(crate) janitor_rounds: Counter,
     pub(crate) deferred_frees_asked: Counter,
+    pub(crate) directory_adopted: Counter,
+    pub(crate) directory_refused: Counter,
 }
 
 impl MasterMetrics {
@@ -110,6 +112,12 @@ impl MasterMetrics {
         let janitor_rounds = schema.counter("yuebing_janitor_rounds_total", "Rounds of the janitor");
         let deferred_frees_asked =
             schema.counter("yuebing_quiesce_questions_total", "Extents whose node was asked to confirm an early free");
+        let directory_adopted =
+            schema.counter("yuebing_directory_adopted_total", "Replicas of an earlier master that are known again");
+        let directory_refused = schema.counter(
+            "yuebing_directory_refused_total",
+            "Replicas that nodes told and that this master did not take over",
+        );
         let exists = ["master_put_start", "master_batch_put_start"].map(|name| {
             let name = format!("{name}_object_already_exists_total");
             schema.counter(&name, "Objects that were not put because their key is readable")
@@ -174,6 +182,8 @@ impl MasterMetrics {
             dial_backs,
             janitor_rounds,
             deferred_frees_asked,
+            directory_adopted,
+            directory_refused,
         }
     }
 

@@ -23,7 +23,7 @@ pub use local::*;
 pub use lookup::{BatchProbeKeyArgs, GetReplicaListResponse, GrantLeasePolicy, LeaseMode};
 pub use nof::*;
 pub use offload::*;
-pub use own::{HelloArgs, HelloReply, PollQuiesceArgs, QuiesceConfirmation, QuiesceQuestion};
+pub use own::*;
 pub use peer::*;
 pub use put::*;
 pub use remove::*;

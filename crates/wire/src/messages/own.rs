@@ -1,7 +1,7 @@
 //! Functions of our own; no peer has them.
 
 use yb_pack::{List, Pack};
-use yb_types::{ClientId, SegmentId};
+use yb_types::{ClientId, ReplicaId, SegmentId};
 
 /// A node of ours introduces itself to a master.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pack)]
@@ -60,4 +60,87 @@ pub struct PollQuiesceArgs<'a> {
     pub confirmed: List<'a, QuiesceConfirmation>,
     /// Most questions it takes.
     pub limit: u32,
+}
+
+/// A replica as the directory of a node knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pack)]
+pub struct DirectoryEntry<'a> {
+    /// First byte, from the start of the segment.
+    pub offset: u64,
+    /// Bytes of the object.
+    pub size: u64,
+    /// Which write made it.
+    pub generation: u64,
+    /// The replica's number.
+    pub replica: ReplicaId,
+    /// Who wrote it.
+    pub writer: ClientId,
+    /// CRC-64/ECMA-182 of the object, if its writer gave one.
+    pub checksum: Option<u64>,
+    /// Bit 0: never evicted. Others are 0.
+    pub flags: u8,
+    /// What the bytes are, as the writer said.
+    pub data_type: u8,
+    /// When the soft pin ends, in milliseconds since 1970; 0: none.
+    pub soft_pin_until_ms: u64,
+    /// Whose key; empty: the default tenant's.
+    pub tenant: &'a [u8],
+    /// The group that it belongs to; empty: none.
+    pub group: &'a [u8],
+    /// The key.
+    pub key: &'a [u8],
+}
+
+/// A node says how far it has followed what it was told of its segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pack)]
+#[pack(args)]
+pub struct SyncDirectoryArgs {
+    /// The node.
+    pub client_id: ClientId,
+    /// Its segment.
+    pub segment_id: SegmentId,
+    /// The life of the master that told what it has; 0: it has nothing.
+    pub incarnation: u64,
+    /// The last batch of that life that it has applied.
+    pub applied: u64,
+    /// Most objects that it takes.
+    pub limit: u32,
+}
+
+/// What a node is told of its segment.
+#[derive(Clone, Debug, PartialEq, Eq, Pack)]
+pub struct SyncDirectoryReply<'a> {
+    /// This life of the master.
+    pub incarnation: u64,
+    /// Number of the batch; one that was applied already says nothing.
+    pub batch: u64,
+    /// 0: apply the batch. 1: strike everything out first. 2: tell all (`TellDirectory`), there is no batch.
+    pub order: u8,
+    /// First bytes of the extents to strike out, before anything is noted.
+    pub struck: Vec<u64>,
+    /// Objects to note.
+    pub published: Vec<DirectoryEntry<'a>>,
+}
+
+/// A node tells what it has, page by page, in order of offset.
+#[derive(Clone, Debug, PartialEq, Pack)]
+#[pack(args)]
+pub struct TellDirectoryArgs<'a> {
+    /// The node.
+    pub client_id: ClientId,
+    /// Its segment.
+    pub segment_id: SegmentId,
+    /// The life of the master that told what it has.
+    pub incarnation: u64,
+    /// There is nothing more, and what was refused is struck out. Only without entries.
+    pub last: bool,
+    /// The page.
+    pub entries: List<'a, DirectoryEntry<'a>>,
+}
+
+/// What becomes of a page.
+#[derive(Clone, Debug, PartialEq, Eq, Pack)]
+pub struct TellDirectoryReply {
+    /// First bytes of the entries to strike out: nobody knows them any more.
+    pub refused: Vec<u64>,
 }

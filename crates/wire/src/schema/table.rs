@@ -351,4 +351,8 @@ rpc_table! {
         PollQuiesceArgs<'a> => ErrorOr<Vec<QuiesceQuestion>>, "a node of ours confirms early frees and takes new questions";
     BatchPutRevokeQuiet "BatchPutRevokeQuiet" Yuebing Own V0_3_9:
         BatchPutRevokeArgs<'a> => Vec<ErrorOr<()>>, "as BatchPutRevoke, from a writer that knows that nothing of the puts is in flight: their space is free at once";
+    SyncDirectory "SyncDirectory" Yuebing Own V0_3_9:
+        SyncDirectoryArgs => ErrorOr<SyncDirectoryReply<'a>>, "a node of ours follows the directory of a segment, batch by batch; -101 not mounted, -1010 none is kept";
+    TellDirectory "TellDirectory" Yuebing Own V0_3_9:
+        TellDirectoryArgs<'a> => ErrorOr<TellDirectoryReply>, "a node of ours tells a directory to a master that started";
 }

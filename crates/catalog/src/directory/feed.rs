@@ -1,0 +1,153 @@
+//! What one segment's node is still to be told.
+//!
+//! Pure but for its lock, which is taken after that of a shard, and never together with that of the segment's space.
+
+use std::time::Duration;
+
+use yb_alloc::{Extent, NodeId, Restoring};
+use yb_types::{ByteLen, Generation, MonotonicTime};
+
+use super::Keeper;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// An object that became readable, by its place: made into a record when the node asks, if it is still there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mention {
+    /// Shard and slot.
+    pub member: u64,
+    /// 0: whatever is there.
+    pub generation: u64,
+}
+
+/// An extent that comes free when its node has struck it out, and its leases have ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Strike {
+    pub extent: Extent,
+    pub generation: Generation,
+    pub until: MonotonicTime,
+}
+
+/// What a node is told at once.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    /// Everything that it has is struck out first.
+    pub clear: bool,
+    pub strikes: Vec<Strike>,
+    pub mentions: Vec<Mention>,
+}
+
+/// How far the directory of a segment is known.
+#[derive(Debug)]
+pub(super) enum Phase {
+    /// It was filled by another master, and not read.
+    Unread,
+    /// What the node has is of no use, and it was told so: it is struck out as a whole when it has said so.
+    Clearing,
+    /// It is being read. `None` while a page is worked on.
+    Reading(Option<Reading>),
+    /// What the node has is what it was told from here.
+    Live,
+}
+
+/// The state of a segment that is being read.
+#[derive(Debug)]
+pub(super) struct Reading {
+    pub at: Restoring,
+    /// Not taken over: free after the last page.
+    pub refused: Vec<NodeId>,
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub phase: Phase,
+    /// Who told what the directory was read with, 0: nobody.
+    pub read_from: u64,
+    /// The number of the last batch.
+    pub batch: u64,
+    /// What that batch says, until it is acknowledged.
+    pub in_flight: Batch,
+    pub strikes: Vec<Strike>,
+    pub mentions: Vec<Mention>,
+}
+
+/// The side of the master of one segment's directory.
+#[derive(Debug)]
+pub(crate) struct Feed {
+    state: Mutex<State>,
+    live: AtomicBool,
+    /// Bytes that come free when strikes are acknowledged.
+    striking: AtomicU64,
+    /// When the node was last here.
+    heard: AtomicU64,
+}
+
+/// After this time without a word from the node, nobody counts on what it has to strike out.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+impl Feed {
+    pub fn new(keeper: Keeper) -> Feed {
+        let is_live = keeper != Keeper::Filled;
+        let state = State {
+            phase: if is_live { Phase::Live } else { Phase::Unread },
+            read_from: 0,
+            batch: 0,
+            in_flight: Batch::default(),
+            strikes: Vec::new(),
+            mentions: Vec::new(),
+        };
+        Feed {
+            state: Mutex::new(state),
+            live: AtomicBool::new(is_live),
+            striking: AtomicU64::new(0),
+            heard: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether objects may be placed in the segment.
+    pub fn is_live(&self) -> bool {
+        self.live.load(Ordering::Acquire)
+    }
+
+    /// From here on objects may be placed in the segment.
+    pub(super) fn begin(&self, state: &mut State) {
+        state.phase = Phase::Live;
+        self.live.store(true, Ordering::Release);
+    }
+
+    pub(super) fn state(&self) -> impl std::ops::DerefMut<Target = State> + '_ {
+        self.state.lock()
+    }
+
+    /// An object became readable here.
+    pub fn mention(&self, mention: Mention) {
+        self.state.lock().mentions.push(mention);
+    }
+
+    /// An extent is to be struck out.
+    pub fn strike(&self, strike: Strike) {
+        self.striking.fetch_add(strike.extent.len, Ordering::Relaxed);
+        self.state.lock().strikes.push(strike);
+    }
+
+    /// These were struck out.
+    pub(super) fn count_struck(&self, strikes: &[Strike]) {
+        let bytes = strikes.iter().map(|strike| strike.extent.len).sum();
+        self.striking.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes that wait to be struck out.
+    pub fn striking(&self) -> ByteLen {
+        ByteLen(self.striking.load(Ordering::Relaxed))
+    }
+
+    /// The same, if their node is likely to do it soon.
+    pub fn coming_free(&self, now: MonotonicTime) -> ByteLen {
+        let heard = MonotonicTime(self.heard.load(Ordering::Relaxed));
+        if now.since(heard) > PATIENCE { ByteLen(0) } else { self.striking() }
+    }
+
+    pub(super) fn hear(&self, now: MonotonicTime) {
+        self.heard.store(now.0, Ordering::Relaxed);
+    }
+}

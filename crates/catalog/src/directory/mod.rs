@@ -1,0 +1,87 @@
+//! Directories: what a node keeps of the objects in its segments, so that another master can know them.
+//!
+//! The master tells the node what was published and what is to be struck out, in numbered batches ([`feed`], [`tell`]). A
+//! master that starts gets it back and takes it over ([`adopt`]), unless it knows better ([`relearning`]).
+//!
+//! Invariants:
+//! - an extent of an object that was readable, in a segment with a directory, comes free only after a batch that strikes it
+//!   out was acknowledged: so a directory never names bytes of another write;
+//! - nothing is placed in a segment whose directory was not read, or thrown away;
+//! - a key that this master published or gave up is never taken over.
+
+mod adopt;
+mod feed;
+mod relearning;
+mod tell;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use yb_types::{ClientId, ReplicaId};
+
+pub use adopt::Adopting;
+pub(crate) use feed::{Feed, Strike};
+pub(crate) use relearning::Relearning;
+pub use tell::{Order, SyncCall, Told};
+
+/// A replica as a directory knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Published<'a> {
+    /// First byte, from the start of the segment.
+    pub offset: u64,
+    /// Bytes of the object.
+    pub size: u64,
+    /// Which write made it, never 0.
+    pub generation: u64,
+    /// The replica's number.
+    pub replica: ReplicaId,
+    /// Who wrote it.
+    pub writer: ClientId,
+    /// CRC-64 that the writer gave.
+    pub checksum: Option<u64>,
+    /// Never evicted.
+    pub hard_pin: bool,
+    /// How long the soft pin still holds.
+    pub soft_pin: Option<Duration>,
+    /// What the bytes are, as the writer said.
+    pub data_type: u8,
+    /// Empty: the default one.
+    pub tenant: &'a str,
+    /// Empty: none.
+    pub group: &'a str,
+    /// The key, never empty.
+    pub key: &'a [u8],
+}
+
+/// What a client said of the directories that it keeps, before it mounts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keeper {
+    /// It keeps none.
+    No,
+    /// It keeps them, and they are empty.
+    Empty,
+    /// It keeps them, and brings what an earlier master told it.
+    Filled,
+}
+
+/// Clients that keep directories; others are not in it.
+#[derive(Default)]
+pub(crate) struct Keepers(BTreeMap<ClientId, Keeper>);
+
+/// More are not remembered: their segments are handled as those of clients without directories.
+const KEEPERS_MAX: usize = 65_536;
+
+impl Keepers {
+    pub fn note(&mut self, client: ClientId, keeper: Keeper) {
+        if keeper == Keeper::No {
+            self.0.remove(&client);
+        } else if self.0.len() < KEEPERS_MAX || self.0.contains_key(&client) {
+            self.0.insert(client, keeper);
+        }
+    }
+
+    /// The feed of a segment that this client mounts.
+    pub fn feed(&self, client: ClientId) -> Option<Box<Feed>> {
+        self.0.get(&client).map(|keeper| Box::new(Feed::new(*keeper)))
+    }
+}

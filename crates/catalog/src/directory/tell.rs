@@ -1,0 +1,241 @@
+//! Telling a node what was published in its segment and what is to be struck out, batch by batch.
+
+use std::sync::Arc;
+
+use yb_types::{ClientId, ErrorCode, MonotonicTime, SegmentId};
+
+use super::feed::{Batch, Feed, Mention, Phase, Reading, State};
+use super::{Keeper, Published};
+use crate::catalog::Catalog;
+use crate::entry::{Entry, Replica, flag};
+use crate::extras::SoftPin;
+use crate::segment::MountedSegment;
+use crate::shard::ShardState;
+
+/// Strikes of one batch.
+const STRIKES_MAX: usize = 8192;
+
+/// A node says how far it is.
+#[derive(Clone, Copy, Debug)]
+pub struct SyncCall {
+    /// The node.
+    pub client: ClientId,
+    /// Its segment.
+    pub segment: SegmentId,
+    /// The master that told what it has; 0: it has nothing.
+    pub incarnation: u64,
+    /// The last batch of that master that it has applied.
+    pub applied: u64,
+    /// Objects that it takes at a time.
+    pub limit: usize,
+    /// Now.
+    pub now: MonotonicTime,
+}
+
+/// What a node is to do with what it is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Strike out, then note what was published.
+    Apply,
+    /// The same, after striking out everything that it has.
+    ClearFirst,
+    /// First tell all that it has, see [`Catalog::adopt`].
+    Tell,
+}
+
+/// What a node is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// Number of this life of the master.
+    pub incarnation: u64,
+    /// Number of the batch; one that the node has applied already says nothing.
+    pub batch: u64,
+    /// What to do.
+    pub order: Order,
+    /// First bytes, from the start of the segment, of extents to strike out before anything else.
+    pub struck: Vec<u64>,
+}
+
+impl Catalog {
+    /// Notes what a client says of its directories. Counts for segments that it mounts from here on.
+    pub fn expect_directory(&self, client: ClientId, keeper: Keeper) {
+        self.segments.registry().keepers().note(client, keeper);
+    }
+
+    /// Tells a node the next batch. `sink` gets what was published, to be noted after the strikes.
+    ///
+    /// # Errors
+    /// `SEGMENT_NOT_FOUND` when the segment is not mounted by this client; `UNAVAILABLE_IN_CURRENT_STATUS` when no
+    /// directory is kept for it: what the node has of it is worth nothing.
+    pub fn tell_directory(&self, call: &SyncCall, mut sink: impl FnMut(Published<'_>)) -> Result<Told, ErrorCode> {
+        let segment = self.kept_segment(call.client, call.segment)?;
+        let feed = segment.feed().ok_or(ErrorCode::UNAVAILABLE_IN_CURRENT_STATUS)?;
+        feed.hear(call.now);
+        let incarnation = self.settings.first_replica_id;
+        let mut state = feed.state();
+        let empty = Told { incarnation, batch: 0, order: Order::Tell, struck: Vec::new() };
+        match self.step(call, &segment, feed, &mut state) {
+            Step::Tell => return Ok(empty),
+            Step::Repeat => {}
+            Step::Next => {
+                let done = std::mem::take(&mut state.in_flight);
+                self.prepare(call, &mut state);
+                drop(state);
+                feed.count_struck(&done.strikes);
+                segment.struck(&done.strikes, call.now);
+                state = feed.state();
+            }
+            Step::Clear => {
+                let all = std::mem::take(&mut state.strikes);
+                state.in_flight.strikes.extend(all);
+                state.in_flight.mentions.clear();
+                state.in_flight.clear = true;
+                state.mentions = everything(&segment);
+                state.batch += 1;
+            }
+        }
+        let order = if state.in_flight.clear { Order::ClearFirst } else { Order::Apply };
+        let struck = state.in_flight.strikes.iter().map(|strike| strike.extent.offset).collect();
+        let told = Told { batch: state.batch, order, struck, ..empty };
+        let mentions = state.in_flight.mentions.clone();
+        // Shards are locked before feeds.
+        drop(state);
+        mentions.iter().for_each(|mention| self.show(mention, &segment, call.now, &mut sink));
+        Ok(told)
+    }
+
+    pub(super) fn kept_segment(&self, client: ClientId, id: SegmentId) -> Result<Arc<MountedSegment>, ErrorCode> {
+        let segment = self.segments.registry().get(id).cloned().filter(|segment| segment.owner() == client);
+        segment.ok_or(ErrorCode::SEGMENT_NOT_FOUND)
+    }
+
+    fn step(&self, call: &SyncCall, segment: &MountedSegment, feed: &Feed, state: &mut State) -> Step {
+        let own = self.settings.first_replica_id;
+        let is_foreign = call.incarnation != 0 && call.incarnation != own;
+        match &state.phase {
+            Phase::Reading(_) => return Step::Tell,
+            Phase::Unread => return self.begin_to_read(call, segment, feed, state),
+            Phase::Clearing if call.incarnation == own && call.applied == state.batch => feed.begin(state),
+            Phase::Clearing => return Step::Clear,
+            // The answer to its last page was lost.
+            Phase::Live if is_foreign && call.incarnation == state.read_from && state.batch == 0 => return Step::Tell,
+            Phase::Live => {}
+        }
+        let applied = match call.incarnation {
+            incarnation if incarnation == own => Some(call.applied),
+            0 => Some(0),
+            _ => None,
+        };
+        match applied {
+            Some(applied) if applied == state.batch => Step::Next,
+            Some(applied) if applied + 1 == state.batch => Step::Repeat,
+            _ => Step::Clear,
+        }
+    }
+
+    /// The first word of a node that said that it brings something.
+    fn begin_to_read(&self, call: &SyncCall, segment: &MountedSegment, feed: &Feed, state: &mut State) -> Step {
+        if call.incarnation == 0 {
+            feed.begin(state);
+            return Step::Next;
+        }
+        let is_foreign = call.incarnation != self.settings.first_replica_id;
+        if is_foreign
+            && self.relearning.look(call.now)
+            && let Some(at) = segment.restore()
+        {
+            state.phase = Phase::Reading(Some(Reading { at, refused: Vec::new() }));
+            state.read_from = call.incarnation;
+            return Step::Tell;
+        }
+        state.phase = Phase::Clearing;
+        Step::Clear
+    }
+
+    /// Makes the next batch, if there is anything to say.
+    fn prepare(&self, call: &SyncCall, state: &mut State) {
+        let strikes = state.strikes.len().min(STRIKES_MAX);
+        let mentions = state.mentions.len().min(call.limit);
+        if strikes + mentions > 0 {
+            state.batch += 1;
+            state.in_flight = Batch {
+                clear: false,
+                strikes: state.strikes.drain(..strikes).collect(),
+                mentions: state.mentions.drain(..mentions).collect(),
+            };
+        }
+    }
+
+    /// Shows the replica that a mention means, if it is still there.
+    fn show(
+        &self,
+        mention: &Mention,
+        segment: &MountedSegment,
+        now: MonotonicTime,
+        sink: &mut impl FnMut(Published<'_>),
+    ) {
+        let (shard, slot) = ((mention.member >> 32) as usize, mention.member as u32);
+        let Some(shard) = self.shards.get(shard) else { return };
+        let state = shard.state.read();
+        let is_meant = |entry: &&Entry| {
+            entry.is_finished() && (mention.generation == 0 || entry.generation().0.get() == mention.generation)
+        };
+        let Some(entry) = state.slab.get(slot).filter(is_meant) else { return };
+        let tenant = if self.tenants.is_multi() { self.tenants.name(entry.tenant) } else { None };
+        let soft_pin = entry.soft_pin().and_then(|pin| match pin {
+            SoftPin::Until(until) if until > now => Some(until.since(now)),
+            _ => None,
+        });
+        let is_here = |replica: &&Replica| replica.segment == segment.index() && replica.is_complete();
+        for replica in entry.replicas.as_slice().iter().filter(is_here) {
+            sink(Published {
+                offset: replica.offset,
+                size: entry.size,
+                generation: entry.generation().0.get(),
+                replica: replica.id(),
+                writer: entry.creator,
+                checksum: entry.checksum(),
+                hard_pin: entry.has(flag::HARD_PIN),
+                soft_pin,
+                data_type: entry.data_type,
+                tenant: tenant.as_deref().unwrap_or_default(),
+                group: entry.membership().map_or("", |own| own.group.id()),
+                key: entry.key.as_slice(),
+            });
+        }
+    }
+
+    /// An object has become readable: nodes that keep directories are to be told.
+    #[cold]
+    pub(crate) fn mention(&self, state: &ShardState, member: u64, slot: u32) {
+        let entry = &state.slab[slot];
+        let table = self.segments.load();
+        let mention = Mention { member, generation: entry.generation().0.get() };
+        for replica in entry.replicas.as_slice().iter().filter(|replica| replica.is_complete()) {
+            if let Some(feed) = table.live(replica.segment).and_then(|segment| segment.feed()) {
+                feed.mention(mention);
+            }
+        }
+    }
+}
+
+/// What is to be answered.
+enum Step {
+    /// It is to tell first.
+    Tell,
+    /// What it was told already, once more.
+    Repeat,
+    /// What comes next; what it was told is done.
+    Next,
+    /// What it has is of no use.
+    Clear,
+}
+
+/// All objects of a segment.
+fn everything(segment: &MountedSegment) -> Vec<Mention> {
+    let (mut found, mut next) = (Vec::new(), Some(0));
+    while let Some(from) = next {
+        next = segment.scan(from, u32::MAX, &mut found);
+    }
+    found.iter().map(|owned| Mention { member: owned.owner, generation: 0 }).collect()
+}

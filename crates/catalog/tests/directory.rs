@@ -1,0 +1,436 @@
+//! Directories of nodes: what they are told, and what another master makes of them.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use common::*;
+use yb_catalog::*;
+use yb_types::*;
+
+/// A record as a node keeps it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Kept {
+    size: u64,
+    generation: u64,
+    replica: ReplicaId,
+    writer: ClientId,
+    checksum: Option<u64>,
+    hard_pin: bool,
+    soft_pin: Option<Duration>,
+    group: String,
+    key: Vec<u8>,
+}
+
+/// The node's side of one segment, as simple as can be.
+#[derive(Clone, Debug, Default)]
+struct Node {
+    entries: BTreeMap<u64, Kept>,
+    incarnation: u64,
+    applied: u64,
+}
+
+impl Node {
+    fn call(&self, number: u64, now: MonotonicTime, limit: usize) -> SyncCall {
+        let (client, segment) = (client(99 + number), segment(number, "", 0).id);
+        SyncCall { client, segment, incarnation: self.incarnation, applied: self.applied, limit, now }
+    }
+
+    fn kept(record: &Published<'_>) -> (u64, Kept) {
+        let kept = Kept {
+            size: record.size,
+            generation: record.generation,
+            replica: record.replica,
+            writer: record.writer,
+            checksum: record.checksum,
+            hard_pin: record.hard_pin,
+            soft_pin: record.soft_pin,
+            group: record.group.into(),
+            key: record.key.into(),
+        };
+        (record.offset, kept)
+    }
+
+    /// Asks once; `lost`: the answer does not arrive. Answers whether there was anything new.
+    fn sync(&mut self, catalog: &Catalog, number: u64, now: MonotonicTime, lost: bool) -> bool {
+        let mut published = Vec::new();
+        let sink = |record: Published<'_>| published.push(Self::kept(&record));
+        let told = catalog.tell_directory(&self.call(number, now, 5), sink).unwrap();
+        if lost {
+            return true;
+        }
+        match told.order {
+            Order::Tell => {
+                self.tell(catalog, number, now, told.incarnation);
+                return true;
+            }
+            Order::ClearFirst => self.entries.clear(),
+            Order::Apply if told.batch == self.applied && told.incarnation == self.incarnation => return false,
+            Order::Apply => {}
+        }
+        for offset in &told.struck {
+            self.entries.remove(offset);
+        }
+        self.entries.extend(published);
+        (self.incarnation, self.applied) = (told.incarnation, told.batch);
+        true
+    }
+
+    fn tell(&mut self, catalog: &Catalog, number: u64, now: MonotonicTime, incarnation: u64) {
+        let SyncCall { client, segment, incarnation: told_by, .. } = self.call(number, now, 0);
+        let adopting = |last| Adopting { client, segment, incarnation: told_by, last, now };
+        let mut refused = Vec::new();
+        let all: Vec<_> = self.entries.iter().collect();
+        for page in all.chunks(3) {
+            let records = page.iter().map(|(offset, kept)| Published {
+                offset: **offset,
+                size: kept.size,
+                generation: kept.generation,
+                replica: kept.replica,
+                writer: kept.writer,
+                checksum: kept.checksum,
+                hard_pin: kept.hard_pin,
+                soft_pin: kept.soft_pin,
+                data_type: 0,
+                tenant: "",
+                group: &kept.group,
+                key: &kept.key,
+            });
+            catalog.adopt(&adopting(false), records, |offset| refused.push(offset)).unwrap();
+        }
+        refused.iter().for_each(|offset| drop(self.entries.remove(offset)));
+        catalog.adopt(&adopting(true), [], |_| panic!("nothing was told")).unwrap();
+        (self.incarnation, self.applied) = (incarnation, 0);
+    }
+
+    fn settle(&mut self, pool: &Pool, number: u64) {
+        while self.sync(&pool.catalog, number, pool.now, false) {}
+    }
+}
+
+const SEGMENT: u64 = 1 << 20;
+
+fn settings(life: u64) -> CatalogSettings {
+    CatalogSettings { first_replica_id: life << 32, ..CatalogSettings::default() }
+}
+
+/// A master of its `life`-th life with the segments of some nodes.
+fn master(life: u64, nodes: &[Node], now: MonotonicTime) -> Pool {
+    let mut pool = Pool::new(settings(life));
+    pool.now = now;
+    pool.catalog.begins(now);
+    for (number, node) in (1..).zip(nodes) {
+        let keeper = if node.entries.is_empty() { Keeper::Empty } else { Keeper::Filled };
+        pool.catalog.expect_directory(client(99 + number), keeper);
+        let segments = vec![segment(number, &format!("s{number}"), SEGMENT)];
+        pool.catalog.remount(segments, client(99 + number), pool.now, &mut pool.effects).unwrap();
+    }
+    pool
+}
+
+fn fresh(nodes: usize) -> (Pool, Vec<Node>) {
+    let nodes = vec![Node::default(); nodes];
+    let mut pool = master(1, &nodes, MonotonicTime::from_millis(3_600_000));
+    pool.advance(11 * SECOND);
+    (pool, nodes)
+}
+
+#[test]
+fn a_new_master_knows_what_the_old_one_published() {
+    let (mut pool, mut nodes) = fresh(1);
+    pool.config.with_hard_pin = true;
+    pool.put("pinned", 1000);
+    let pinned = pool.peek("pinned").unwrap();
+    pool.config = ReplicateConfig { group_ids: Some(vec!["g".into()]), ..ReplicateConfig::default() };
+    pool.start(1, "grouped", 70).unwrap();
+    pool.end_as(1, "grouped", ReplicaType::ALL, Some(77)).unwrap();
+    pool.config = ReplicateConfig::default();
+    for n in 0..20 {
+        pool.put(&format!("k{n}"), 100 + n);
+    }
+    pool.start(1, "unfinished", 50).unwrap();
+    nodes[0].settle(&pool, 1);
+    assert_eq!(nodes[0].entries.len(), 22);
+    let mut next = master(2, &nodes, pool.now);
+    assert!(
+        next.get("pinned").is_err() && next.start(1, "early", 1).is_err(),
+        "nothing is placed in what was not read"
+    );
+    nodes[0].settle(&next, 1);
+    assert_eq!(next.get("pinned").unwrap(), pinned);
+    assert_eq!(next.get("grouped").unwrap().checksum, Some(77));
+    assert!((0..20).all(|n| next.get(&format!("k{n}")).unwrap().size == 100 + n));
+    assert!(next.get("unfinished").is_err());
+    assert_eq!(next.end(1, "k3"), Ok(()), "its writer did not hear the first time");
+    assert!(next.start(1, "rests", 1).is_err(), "free space may still be read as something else");
+    next.advance(11 * SECOND);
+    assert!(next.put("k30", 5).generation.0.get() > pinned.generation.0.get());
+    next.catalog.assert_consistent();
+}
+
+#[test]
+fn space_is_free_only_when_it_was_struck_out() {
+    let (mut pool, mut nodes) = fresh(1);
+    let old = pool.put("a", SEGMENT);
+    nodes[0].settle(&pool, 1);
+    pool.remove("a", Force::No).unwrap();
+    assert!(pool.start(1, "b", 64).is_err() && pool.used() == SEGMENT);
+    assert!(nodes[0].sync(&pool.catalog, 1, pool.now, true), "the answer is lost");
+    assert!(pool.start(1, "b", 64).is_err());
+    assert!(nodes[0].sync(&pool.catalog, 1, pool.now, false));
+    assert!(pool.start(1, "b", 64).is_err(), "it knows, and has not said so");
+    nodes[0].settle(&pool, 1);
+    assert!(nodes[0].entries.is_empty());
+    assert_eq!(pool.put("b", 64).replicas[0].1, old.replicas[0].1);
+    // A lease counts besides.
+    nodes[0].settle(&pool, 1);
+    pool.get("b").unwrap();
+    pool.remove("b", Force::Yes).unwrap();
+    nodes[0].settle(&pool, 1);
+    assert!(pool.used() == 64);
+    pool.advance(11 * SECOND);
+    pool.upkeep();
+    assert_eq!(pool.used(), 0);
+}
+
+#[test]
+fn eviction_counts_what_is_about_to_be_struck_out() {
+    let (mut pool, mut nodes) = fresh(1);
+    for n in 0..16 {
+        pool.put(&n.to_string(), SEGMENT / 16);
+    }
+    nodes[0].settle(&pool, 1);
+    let goal = pool.catalog.eviction_goal(pool.now).unwrap();
+    let done = pool.catalog.evict(&goal, 100, pool.now);
+    assert!(done.bytes >= goal.target && done.keys == 2);
+    assert_eq!(pool.catalog.eviction_goal(pool.now), None, "it is on its way");
+    assert!(pool.start(1, "x", 64).is_err());
+    assert_eq!(pool.catalog.stats().keys, 14, "and nothing more goes for it");
+    pool.advance(2 * SECOND);
+    assert!(pool.catalog.eviction_goal(pool.now).is_some(), "a node that says nothing is not counted on");
+    nodes[0].settle(&pool, 1);
+    pool.put("x", 64);
+}
+
+#[test]
+fn what_this_master_saw_is_newer_than_any_directory() {
+    let (mut pool, mut nodes) = fresh(2);
+    for (key, node) in [("written", "s1"), ("removed", "s1"), ("asked", "s1"), ("begun", "s1"), ("kept", "s1")] {
+        pool.config.preferred_segments = vec![node.into()];
+        pool.put(key, 100);
+    }
+    nodes[0].settle(&pool, 1);
+    let mut next = master(2, &nodes, pool.now);
+    next.advance(11 * SECOND);
+    next.put("written", 7);
+    let newer = next.peek("written").unwrap();
+    next.put("removed", 7);
+    next.remove("removed", Force::No).unwrap();
+    next.remove("asked", Force::No).unwrap_err();
+    next.start(1, "begun", 7).unwrap();
+    nodes[0].settle(&next, 1);
+    assert_eq!(next.get("written").unwrap(), newer);
+    assert!(next.get("removed").is_err() && next.get("asked").is_err() && next.get("begun").is_err());
+    assert_eq!(next.get("kept").unwrap().size, 100);
+    assert_eq!(nodes[0].entries.len(), 1, "what was not taken over is struck out");
+    next.catalog.assert_consistent();
+    next.catalog.clear_step(None, Force::Yes, &mut ClearCursor::default(), 1 << 20, next.now);
+    let mut third = master(3, &nodes, next.now);
+    third.catalog.clear_step(None, Force::Yes, &mut ClearCursor::default(), 1 << 20, third.now);
+    nodes[0].settle(&third, 1);
+    assert!(third.get("kept").is_err(), "everything was removed, that of unread nodes too");
+    third.advance(11 * SECOND);
+    third.put("kept", 3);
+}
+
+#[test]
+fn replicas_of_one_write_meet_again_and_the_newest_write_wins() {
+    let (mut pool, mut nodes) = fresh(2);
+    pool.config.replica_num = 2;
+    let both = pool.put("both", 100);
+    let old = pool.put("moved", 100);
+    (1..).zip(&mut nodes).for_each(|(number, node)| node.settle(&pool, number));
+    // The first node hears of the upsert, the second does not hear that the old one went.
+    pool.config.replica_num = 1;
+    pool.config.preferred_segments = vec!["s1".into()];
+    let newer = pool.upsert("moved", 50);
+    assert!(newer.generation > old.generation);
+    nodes[0].settle(&pool, 1);
+    for first in [0, 1] {
+        let mut nodes = nodes.clone();
+        let next = master(2, &nodes, pool.now);
+        for at in [first, 1 - first] {
+            nodes[at].settle(&next, at as u64 + 1);
+        }
+        (1..).zip(&mut nodes).for_each(|(number, node)| node.settle(&next, number));
+        let mut found = next.get("both").unwrap();
+        found.replicas.sort();
+        let mut expected = both.clone();
+        expected.replicas.sort();
+        let complete = |found: &Found| found.replicas.iter().map(|r| (r.0.clone(), r.1)).collect::<Vec<_>>();
+        assert_eq!(complete(&found), complete(&expected));
+        let found = next.get("moved").unwrap();
+        assert_eq!((found.generation, found.size), (newer.generation, 50));
+        next.catalog.assert_consistent();
+        let kept: usize = nodes.iter().map(|node| node.entries.len()).sum();
+        assert_eq!(kept, 3);
+    }
+}
+
+#[test]
+fn a_master_that_gave_a_node_up_does_not_take_its_directory_back() {
+    let (mut pool, mut nodes) = fresh(1);
+    pool.put("a", 100);
+    nodes[0].settle(&pool, 1);
+    pool.catalog.unmount(segment(1, "s1", SEGMENT).id, client(100), pool.now, &mut pool.effects).unwrap();
+    pool.upkeep();
+    pool.catalog.expect_directory(client(100), Keeper::Filled);
+    let again = vec![segment(1, "s1", SEGMENT)];
+    pool.catalog.remount(again, client(100), pool.now, &mut pool.effects).unwrap();
+    pool.advance(11 * SECOND);
+    assert!(nodes[0].sync(&pool.catalog, 1, pool.now, false));
+    assert!(nodes[0].entries.is_empty());
+    assert!(pool.start(1, "b", 1).is_err(), "until it has said so");
+    nodes[0].settle(&pool, 1);
+    pool.put("b", 1);
+    assert!(pool.get("a").is_err());
+}
+
+#[test]
+fn a_directory_that_comes_too_late_is_struck_out() {
+    let (mut pool, mut nodes) = fresh(1);
+    pool.put("a", 100);
+    nodes[0].settle(&pool, 1);
+    let mut next = master(2, &nodes, pool.now);
+    next.advance(61 * SECOND);
+    nodes[0].settle(&next, 1);
+    assert!(next.get("a").is_err() && nodes[0].entries.is_empty());
+    next.put("a", 5);
+}
+
+#[test]
+fn records_that_cannot_be_are_refused() {
+    let (mut pool, mut nodes) = fresh(1);
+    pool.put("a", 100);
+    nodes[0].settle(&pool, 1);
+    let good = nodes[0].entries[&0].clone();
+    let bad = |change: &dyn Fn(&mut Kept)| {
+        let mut kept = good.clone();
+        change(&mut kept);
+        kept
+    };
+    let node = &mut nodes[0];
+    node.entries.insert(64, bad(&|kept| kept.key = b"overlaps".to_vec()));
+    node.entries.insert(129, bad(&|kept| kept.key = b"unaligned".to_vec()));
+    node.entries.insert(256, bad(&|kept| (kept.key, kept.generation) = (b"no generation".to_vec(), 0)));
+    node.entries.insert(512, bad(&|kept| (kept.key, kept.replica) = (b"no number".to_vec(), ReplicaId(0))));
+    node.entries.insert(1024, bad(&|kept| kept.key.clear()));
+    node.entries.insert(2048, bad(&|kept| kept.key = b"a".to_vec()));
+    node.entries.insert(SEGMENT - 64, bad(&|kept| kept.key = b"too long".to_vec()));
+    node.entries.insert(u64::MAX - 63, bad(&|kept| kept.key = b"outside".to_vec()));
+    let next = master(2, &nodes, pool.now);
+    nodes[0].settle(&next, 1);
+    assert_eq!(nodes[0].entries.keys().collect::<Vec<_>>(), [&0]);
+    assert_eq!(next.get("a").unwrap().size, 100);
+    next.catalog.assert_consistent();
+}
+
+/// What lies in the memory of two nodes: at each first byte of an extent, which write was the last to write there.
+#[derive(Default)]
+struct Memory(BTreeMap<(u64, u64), (u64, u64)>);
+
+impl Memory {
+    /// A writer with this extent writes all of it.
+    fn write(&mut self, node: u64, offset: u64, size: u64, generation: u64) {
+        let end = offset + size.max(1);
+        let meets = |(&(at, start), &(len, _)): (&(u64, u64), &(u64, u64))| {
+            at == node && start < end && offset < start + len.max(1)
+        };
+        let over: Vec<_> = self.0.iter().filter(|entry| meets(*entry)).map(|(key, _)| *key).collect();
+        self.0.retain(|key, _| !over.contains(key));
+        self.0.insert((node, offset), (size, generation));
+    }
+
+    fn holds(&self, node: u64, offset: u64, size: u64, generation: u64) -> bool {
+        self.0.get(&(node, offset)) == Some(&(size, generation))
+    }
+}
+
+/// Random writes, removals, evictions, lost answers and masters that die: whatever a directory names is there, whatever a
+/// key leads to is what was written under it, and what was told is found again.
+#[test]
+fn no_directory_ever_names_other_bytes() {
+    for seed in 1..=if cfg!(debug_assertions) { 40 } else { 400 } {
+        let mut rng = yb_env::Rng::seeded(seed);
+        let (mut pool, mut nodes) = fresh(2);
+        let (mut memory, mut life) = (Memory::default(), 1);
+        for _ in 0..400 {
+            let key = format!("k{}", rng.below(24));
+            let number = 1 + rng.below(2);
+            match rng.below(20) {
+                0..=6 => {
+                    pool.config.replica_num = 1 + rng.below(2);
+                    let size = 1 + rng.below(SEGMENT / 6);
+                    let upsert = rng.below(3) == 0;
+                    let started = if upsert { pool.upsert_start(1, &key, size) } else { pool.start(1, &key, size) };
+                    if let Ok(found) = started {
+                        for (name, address, _) in &found.replicas {
+                            let node = if name == "s1" { 1 } else { 2 };
+                            memory.write(node, address - (node << 40), size, found.generation.0.get());
+                        }
+                        if rng.below(8) == 0 { pool.revoke(1, &key).unwrap() } else { pool.end(1, &key).unwrap() }
+                    }
+                }
+                7 => {
+                    let (keys, force) = ([&key, "k0", "k1"], Force::from(rng.below(2) == 0));
+                    pool.catalog.remove(T, keys, force, pool.now, |_, _| {});
+                }
+                8 => {
+                    let _ = pool.remove(&key, Force::from(rng.below(2) == 0));
+                }
+                9..=10 => {
+                    let _ = pool.get(&key);
+                }
+                11..=16 => {
+                    let lost = rng.below(4) == 0;
+                    nodes[number as usize - 1].sync(&pool.catalog, number, pool.now, lost);
+                }
+                17..=18 => {
+                    pool.advance(Duration::from_millis(rng.below(4000)));
+                    (1..=2).for_each(|n| assert!(pool.catalog.ping(client(99 + n), pool.now).is_ok()));
+                    pool.upkeep();
+                }
+                _ if rng.below(3) == 0 => {
+                    life += 1;
+                    pool = master(life, &nodes, pool.now);
+                }
+                _ => {}
+            }
+            for (number, node) in (1..).zip(&nodes) {
+                for (offset, kept) in &node.entries {
+                    assert!(memory.holds(number, *offset, kept.size, kept.generation), "seed {seed}: {kept:?}");
+                }
+            }
+            for key in (0..24).map(|n| format!("k{n}")) {
+                let Ok(found) = pool.peek(&key) else { continue };
+                for (name, address, _) in &found.replicas {
+                    let node = if name == "s1" { 1 } else { 2 };
+                    let offset = address - (node << 40);
+                    assert!(memory.holds(node, offset, found.size, found.generation.0.get()), "seed {seed}: {found:?}");
+                }
+            }
+        }
+        pool.catalog.assert_consistent();
+        // What both nodes were told is found by the next master.
+        (1..).zip(&mut nodes).for_each(|(number, node)| node.settle(&pool, number));
+        let known: Vec<_> = (0..24).filter_map(|n| pool.peek(&format!("k{n}")).ok()).collect();
+        let next = master(life + 1, &nodes, pool.now);
+        (1..).zip(&mut nodes).for_each(|(number, node)| node.settle(&next, number));
+        let again: Vec<_> = (0..24).filter_map(|n| next.peek(&format!("k{n}")).ok()).collect();
+        let writes = |found: &[Found]| found.iter().map(|f| (f.generation, f.replicas.len())).collect::<Vec<_>>();
+        assert_eq!(writes(&again), writes(&known), "seed {seed}");
+        next.catalog.assert_consistent();
+    }
+}

@@ -1,0 +1,143 @@
+//! The thread that follows what the master tells.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use yb_env::Clock;
+use yb_types::{ErrorCode, SegmentId};
+
+use super::{Directories, Followed};
+use crate::deadline::{CallLimits, Deadline};
+use crate::lent::Lent;
+use crate::link::MasterLink;
+use crate::{Error, Result};
+
+/// Pause after an answer that said something.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
+/// Longest pause while there is nothing.
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+/// What one question may take.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Objects of one answer.
+const LIMIT: u32 = 1024;
+
+/// What the thread works with.
+#[derive(Debug)]
+pub(crate) struct KeeperDuty {
+    /// A connection of its own.
+    pub(crate) link: Arc<MasterLink>,
+    pub(crate) clock: Clock,
+    pub(crate) lent: Arc<Lent>,
+    pub(crate) directories: Arc<Directories>,
+}
+
+#[derive(Debug)]
+struct Keeping {
+    duty: KeeperDuty,
+    stopped: Mutex<bool>,
+    stop: Condvar,
+}
+
+/// The running thread; dropping it stops it.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    keeping: Arc<Keeping>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Keeper {
+    pub(crate) fn start(duty: KeeperDuty) -> Result<Keeper> {
+        let keeping = Arc::new(Keeping { duty, stopped: Mutex::new(false), stop: Condvar::new() });
+        let of_thread = Arc::clone(&keeping);
+        let thread = yb_env::spawn_thread("yb-directory", move || of_thread.run())
+            .map_err(|error| Error::setup("the thread of directories", error))?;
+        Ok(Keeper { keeping, thread: Some(thread) })
+    }
+
+    pub(crate) fn stop(&mut self) {
+        *self.keeping.stopped.lock() = true;
+        self.keeping.stop.notify_all();
+        self.keeping.duty.link.shutdown();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread of directories panicked");
+        }
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Keeping {
+    fn run(&self) {
+        let mut pause = SHORTEST_PAUSE;
+        while !self.wait(pause) {
+            let mut is_news = false;
+            for segment in self.duty.lent.ids() {
+                match self.follow(segment) {
+                    Ok(news) => is_news |= news,
+                    Err(Error::Closed) => return,
+                    Err(error) => tracing::debug!(%segment, %error, "its directory is asked for again"),
+                }
+            }
+            pause = if is_news { SHORTEST_PAUSE } else { (pause * 2).min(LONGEST_PAUSE) };
+        }
+    }
+
+    /// True when the thread is to end.
+    fn wait(&self, pause: Duration) -> bool {
+        let mut stopped = self.stopped.lock();
+        if !*stopped {
+            self.stop.wait_for(&mut stopped, pause);
+        }
+        *stopped
+    }
+
+    fn deadline(&self) -> Deadline {
+        Deadline::start(&self.duty.clock, &CallLimits { base: PATIENCE, ..CallLimits::default() }, 0)
+    }
+
+    /// Asks once for a segment. Answers whether there was anything new.
+    fn follow(&self, segment: SegmentId) -> Result<bool> {
+        let KeeperDuty { link, directories, .. } = &self.duty;
+        let Some((mark, was_doubted)) = directories.standing(segment) else { return Ok(false) };
+        let followed = link.sync_directory((segment, mark, LIMIT), &self.deadline(), |told| {
+            directories.follow(segment, told, was_doubted)
+        });
+        match followed {
+            Ok(Followed::Nothing) => Ok(false),
+            Ok(Followed::Noted) => Ok(true),
+            Ok(Followed::Tell(incarnation)) => self.tell(segment, mark.0, incarnation).map(|()| true),
+            // This master does not tell what it places there.
+            Err(Error::Refused { code: ErrorCode::UNAVAILABLE_IN_CURRENT_STATUS, .. } | Error::Rejected { .. }) => {
+                directories.clear(segment);
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Tells all that is known of a segment, as the life `told_by` of a master told it, to the one of `incarnation`.
+    fn tell(&self, segment: SegmentId, told_by: u64, incarnation: u64) -> Result<()> {
+        let KeeperDuty { link, directories, .. } = &self.duty;
+        let (mut from, mut told) = (Some(0), 0);
+        while let Some(offset) = from {
+            let (answer, next) = directories.page(segment, offset, |page| {
+                told += page.len();
+                link.tell_directory((segment, told_by), page, false, &self.deadline())
+            });
+            directories.strike(segment, &answer?);
+            from = next;
+        }
+        link.tell_directory((segment, told_by), &[], true, &self.deadline())?;
+        directories.was_read(segment, incarnation);
+        tracing::info!(%segment, objects = told, "a master that started was told what lies in this segment");
+        Ok(())
+    }
+}

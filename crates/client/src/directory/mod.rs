@@ -1,0 +1,233 @@
+//! Directories: what lies in the segments that this client lends, so that a master that starts can know it again.
+//!
+//! A master of ours tells it batch by batch; this side follows and says how far it is, see `docs/restart.md`. The thread
+//! has a connection of its own. What a directory says is true as long as every master that may place objects in the
+//! segment tells what it does; where that is not known, the directory is thrown away.
+
+mod keeper;
+mod table;
+
+use std::collections::BTreeMap;
+
+use parking_lot::Mutex;
+use yb_types::SegmentId;
+use yb_wire::messages::{DirectoryEntry, SyncDirectoryReply};
+
+pub(crate) use keeper::{Keeper, KeeperDuty};
+pub(crate) use table::{Change, Table};
+
+/// The directories of all segments that a client lends.
+#[derive(Debug, Default)]
+pub(crate) struct Directories(Mutex<BTreeMap<SegmentId, Table>>);
+
+/// What is to be done with an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Followed {
+    /// There was nothing new.
+    Nothing,
+    /// It was noted.
+    Noted,
+    /// The master, in this life, wants to hear what is there.
+    Tell(u64),
+}
+
+/// Of [`SyncDirectoryReply::order`].
+const CLEAR_FIRST: u8 = 1;
+const TELL: u8 = 2;
+
+impl Directories {
+    /// Begins one for a new segment.
+    pub(crate) fn add(&self, id: SegmentId, table: Table) {
+        self.0.lock().insert(id, table);
+    }
+
+    /// The segment is gone.
+    pub(crate) fn remove(&self, id: SegmentId) {
+        self.0.lock().remove(&id);
+    }
+
+    /// Before a master hears of this client: what cannot be trusted goes. Answers whether anything is left.
+    pub(crate) fn introduce(&self) -> bool {
+        let mut all = self.0.lock();
+        all.values_mut().filter(|table| table.is_doubted()).for_each(clear);
+        all.values().any(|table| !table.is_empty())
+    }
+
+    /// Before a master is asked to mount: it may place objects from here on. `keeps`: it tells what it does.
+    pub(crate) fn before_mount(&self, keeps: bool) {
+        for table in self.0.lock().values_mut() {
+            if keeps { table.change(&Change::Doubt(true)) } else { clear(table) }
+        }
+    }
+
+    /// Throws away what is known of a segment.
+    pub(crate) fn clear(&self, id: SegmentId) {
+        self.with(id, clear);
+    }
+
+    /// The life of the master that told it and its last batch, and whether it is in doubt.
+    pub(crate) fn standing(&self, id: SegmentId) -> Option<((u64, u64), bool)> {
+        self.0.lock().get(&id).map(|table| (table.mark(), table.is_doubted()))
+    }
+
+    /// Notes an answer to a question that was asked while the directory was, or was not, in doubt.
+    pub(crate) fn follow(&self, id: SegmentId, told: &SyncDirectoryReply<'_>, was_doubted: bool) -> Followed {
+        if told.order == TELL {
+            return Followed::Tell(told.incarnation);
+        }
+        let mut followed = Followed::Nothing;
+        self.with(id, |table| {
+            if was_doubted {
+                table.change(&Change::Doubt(false));
+            }
+            let mark = (told.incarnation, told.batch);
+            if table.mark() == mark && told.order != CLEAR_FIRST {
+                return;
+            }
+            if told.order == CLEAR_FIRST {
+                table.change(&Change::Clear);
+            }
+            told.struck.iter().for_each(|offset| table.change(&Change::Strike(*offset)));
+            told.published.iter().for_each(|entry| table.change(&Change::Note(*entry)));
+            table.change(&Change::Mark { incarnation: mark.0, applied: mark.1 });
+            followed = Followed::Noted;
+        });
+        followed
+    }
+
+    /// Hands out a page from `from` on, of some hundred entries; answers where the next one begins.
+    pub(crate) fn page<R>(
+        &self,
+        id: SegmentId,
+        from: u64,
+        page: impl FnOnce(&[DirectoryEntry<'_>]) -> R,
+    ) -> (R, Option<u64>) {
+        // Copied, for the master is not to be waited for with the directory locked.
+        let mut kept = Vec::new();
+        let (mut bytes, mut next) = (0, None);
+        self.with(id, |table| {
+            for (offset, one) in table.from(from) {
+                if kept.len() == PAGE_ENTRIES || bytes > PAGE_BYTES {
+                    next = Some(offset);
+                    break;
+                }
+                bytes += one.entry(offset).key.len();
+                kept.push((offset, one.clone()));
+            }
+        });
+        let entries: Vec<DirectoryEntry<'_>> = kept.iter().map(|(offset, kept)| kept.entry(*offset)).collect();
+        (page(&entries), next)
+    }
+
+    /// Strikes out what a master does not want.
+    pub(crate) fn strike(&self, id: SegmentId, refused: &[u64]) {
+        self.with(id, |table| refused.iter().for_each(|offset| table.change(&Change::Strike(*offset))));
+    }
+
+    /// A master has read all of it, in this life.
+    pub(crate) fn was_read(&self, id: SegmentId, incarnation: u64) {
+        self.with(id, |table| {
+            table.change(&Change::Mark { incarnation, applied: 0 });
+            table.change(&Change::Doubt(false));
+        });
+    }
+
+    /// Objects in all of them.
+    pub(crate) fn objects(&self) -> u64 {
+        self.0.lock().values().map(|table| table.len() as u64).sum()
+    }
+
+    fn with(&self, id: SegmentId, act: impl FnOnce(&mut Table)) {
+        if let Some(table) = self.0.lock().get_mut(&id) {
+            act(table);
+        }
+    }
+}
+
+/// Entries and bytes of keys of a page.
+const PAGE_ENTRIES: usize = 512;
+const PAGE_BYTES: usize = 256 << 10;
+
+fn clear(table: &mut Table) {
+    table.change(&Change::Clear);
+    table.change(&Change::Mark { incarnation: 0, applied: 0 });
+    table.change(&Change::Doubt(false));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use yb_types::{ClientId, ReplicaId, Uuid};
+
+    const ID: SegmentId = SegmentId(Uuid { first: 1, second: 2 });
+
+    fn told(incarnation: u64, batch: u64, order: u8, struck: &[u64], published: &[u64]) -> SyncDirectoryReply<'static> {
+        let entry = |offset: &u64| DirectoryEntry {
+            offset: *offset,
+            size: 1,
+            generation: 1,
+            replica: ReplicaId(1),
+            writer: ClientId::default(),
+            checksum: None,
+            flags: 0,
+            data_type: 0,
+            soft_pin_until_ms: 0,
+            tenant: b"",
+            group: b"",
+            key: b"k",
+        };
+        let published = published.iter().map(entry).collect();
+        SyncDirectoryReply { incarnation, batch, order, struck: struck.to_vec(), published }
+    }
+
+    fn filled() -> Directories {
+        let all = Directories::default();
+        all.add(ID, Table::default());
+        assert_eq!(all.follow(ID, &told(5, 1, 0, &[], &[0, 64, 128]), false), Followed::Noted);
+        all
+    }
+
+    #[test]
+    fn batches_are_followed_in_order_and_strikes_come_first() {
+        let all = filled();
+        assert_eq!(all.standing(ID), Some(((5, 1), false)));
+        assert_eq!(all.follow(ID, &told(5, 1, 0, &[], &[]), false), Followed::Nothing);
+        assert_eq!(all.follow(ID, &told(5, 2, 0, &[64, 128], &[128]), false), Followed::Noted);
+        assert_eq!((all.objects(), all.standing(ID)), (2, Some(((5, 2), false))));
+        assert_eq!(all.follow(ID, &told(6, 1, 1, &[], &[192]), false), Followed::Noted);
+        assert_eq!((all.objects(), all.standing(ID)), (1, Some(((6, 1), false))));
+        assert_eq!(all.follow(ID, &told(7, 0, 2, &[], &[]), false), Followed::Tell(7));
+    }
+
+    #[test]
+    fn a_directory_that_a_second_master_may_have_passed_by_is_thrown_away() {
+        let all = filled();
+        assert!(all.introduce());
+        all.before_mount(true);
+        // An answer to what was asked before does not end the doubt.
+        all.follow(ID, &told(5, 2, 0, &[], &[]), false);
+        assert_eq!(all.standing(ID), Some(((5, 2), true)));
+        all.was_read(ID, 9);
+        assert!(all.introduce() && all.objects() == 3, "the master that mounted it has read it");
+        all.before_mount(true);
+        assert!(!all.introduce(), "nobody knows what the one did that was asked last");
+        assert_eq!((all.objects(), all.standing(ID)), (0, Some(((0, 0), false))));
+        let all = filled();
+        all.before_mount(false);
+        assert_eq!(all.objects(), 0);
+    }
+
+    #[test]
+    fn pages_follow_each_other() {
+        let all = Directories::default();
+        all.add(ID, Table::default());
+        let offsets: Vec<u64> = (0..1200).map(|n| n * 64).collect();
+        all.follow(ID, &told(5, 1, 0, &[], &offsets), false);
+        let (mut from, mut seen) = (Some(0), Vec::new());
+        while let Some(offset) = from {
+            let ((), next) = all.page(ID, offset, |page| seen.extend(page.iter().map(|entry| entry.offset)));
+            from = next;
+        }
+        assert_eq!(seen, offsets);
+    }
+}

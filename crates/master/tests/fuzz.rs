@@ -290,7 +290,9 @@ fn still_serves(owner: &Caller, segment: &yb_types::Segment, turn: u64) {
     let key = format!("good-{turn}").into_bytes();
     let place = yb_types::ReplicateConfig { preferred_segments: vec![segment.name.clone()], ..Default::default() };
     let start = PutStartArgs { client_id: owner.id, key: &key, slice_length: 1000, config: place, tenant_id: TENANT };
-    owner.call::<call::PutStart, _>(&start, |reply| assert_eq!(reply.map(|replicas| replicas.len()), Ok(1), "turn {turn}"));
+    owner.call::<call::PutStart, _>(&start, |reply| {
+        assert_eq!(reply.map(|replicas| replicas.len()), Ok(1), "turn {turn}")
+    });
     owner.put_end(&key).unwrap();
     assert_eq!(owner.get(&key).unwrap().replicas.len(), 1);
 }

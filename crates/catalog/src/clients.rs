@@ -5,6 +5,8 @@
 //! the time to live they are not offered to readers and its unfinished writes are discarded, and after the suspicion time
 //! on top they are unmounted. A ping before that brings everything back; nothing was lost.
 //!
+//! Where nobody answers at its data address, a client is not offered either, and gone unless it pings soon.
+//!
 //! A process that was started again at the address of another one shows that the other is gone. Its segments are not
 //! offered from that moment on, and unmounted unless it pings soon: two clients may share one engine.
 
@@ -23,7 +25,7 @@ struct Client {
     last_seen: MonotonicTime,
     in_good_standing: bool,
     reach: Reach,
-    /// Somebody else answers at its address: gone at this time.
+    /// Somebody else answers at its address, or nobody: gone at this time.
     doubted_until: Option<MonotonicTime>,
 }
 
@@ -118,7 +120,16 @@ impl Clients {
         }
     }
 
-    /// Another client answers at the address of this one. Answers whether that was news.
+    /// Somebody could not reach this one. Answers whether it was trusted before.
+    pub fn hold_back(&mut self, client: ClientId) -> bool {
+        let Some(known) = self.by_id.get_mut(&client).filter(|known| known.reach == Reach::Online) else {
+            return false;
+        };
+        known.reach = Reach::Suspect;
+        true
+    }
+
+    /// Another client answers at the address of this one, or nobody does. Answers whether that was news.
     pub fn doubt(&mut self, client: ClientId, now: MonotonicTime) -> bool {
         let Some(known) = self.by_id.get_mut(&client).filter(|known| known.doubted_until.is_none()) else {
             return false;

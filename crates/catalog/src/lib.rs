@@ -54,6 +54,7 @@ mod shard;
 mod slab;
 mod stats;
 mod strategies;
+mod suspects;
 mod sync;
 mod table;
 mod tenants;

@@ -12,6 +12,7 @@ use crate::entry::Entry;
 use crate::key::SHARDS;
 use crate::segment::MountedSegment;
 use crate::shard::ShardState;
+use crate::sync::atomic::Ordering;
 
 /// A segment that is gone, and how far its objects are forgotten.
 struct Sweep {
@@ -75,6 +76,10 @@ impl Catalog {
         let live = table.iter().filter(|segment| segment.is_live());
         let released = live.map(|segment| segment.release_due(now, limit)).sum();
         self.counters.add(|c| &c.released, released);
+        if released > 0 {
+            // What a put lacked a while ago is there now: nobody's object has to go for it. It says so if it is not enough.
+            self.starved.store(false, Ordering::Relaxed);
+        }
         released
     }
 

@@ -215,3 +215,20 @@ fn a_write_that_is_abandoned_or_pinned_is_no_candidate() {
     let done = evict(&pool, MIB);
     assert_eq!((done.keys, done.steps, done.exhausted), (0, 0, true));
 }
+
+#[test]
+fn what_a_put_lacked_once_costs_nobody_his_object_when_it_came_free_by_itself() {
+    let mut pool = filled(16, 64 * KIB, MIB);
+    for at in 0..16 {
+        pool.get(&format!("key-{at}")).unwrap();
+    }
+    assert!(pool.start(1, "large", 512 * KIB).is_err(), "everything is leased");
+    assert!(pool.catalog.eviction_goal(pool.now).is_some());
+    for at in 0..16 {
+        pool.remove(&format!("key-{at}"), Force::Yes).unwrap();
+    }
+    pool.advance(20 * SECOND);
+    pool.upkeep();
+    pool.put("fresh", 64 * KIB);
+    assert_eq!(pool.catalog.eviction_goal(pool.now), None, "the pool is nearly empty");
+}

@@ -6,8 +6,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 use yb_env::Clock;
-use yb_transfer::{Access, Engine, ForeignMemory, LocalBuffer, MemorySegment, RegistryError, SegmentOptions};
+use yb_transfer::{
+    Access, Engine, ForeignMemory, LocalBuffer, MemorySegment, RegistryError, SegmentOptions, TransferError,
+};
 use yb_types::{ClientId, MonotonicTime};
 
 use crate::counters::Counters;
@@ -19,6 +22,7 @@ use crate::hot::HotCache;
 use crate::leases::LeaseKeeper;
 use crate::lent::Lent;
 use crate::link::MasterLink;
+use crate::mover::{self, Moved, Mover};
 use crate::ops::Sessions;
 use crate::report::Told;
 use crate::suspects::Suspects;
@@ -26,6 +30,9 @@ use crate::{CallLimits, ClientConfig, Error, Health, MemoryRange, Result};
 
 /// Time that a client without a segment gives the master to show that it lives.
 const PROBE_TIME: Duration = Duration::from_millis(500);
+
+/// Time that the master has to hear of a peer that fails: the call that found it waits for it.
+const REPORT_TIME: Duration = Duration::from_millis(50);
 
 /// The inside of a client.
 #[derive(Debug)]
@@ -74,6 +81,24 @@ impl Core {
         if matches!(error, Error::MasterUnreachable(_)) {
             self.counters.master_failures.add(1);
         }
+    }
+
+    /// Runs a transfer batch; the failures, each with the index of its object. What is news of a peer is told to the log,
+    /// and to the master if the peer is gone: it stops placing there at once, and looks for itself.
+    pub(crate) fn move_all(&self, mover: Mover<'_>, until: MonotonicTime) -> SmallVec<[(u32, TransferError); 1]> {
+        let Moved { failed, news } = mover.run(until);
+        for error in &news {
+            tracing::warn!(peer = error.endpoint(), %error, "a peer fails: it is asked last, and for a while not at all");
+            self.counters.suspicions.add(1);
+            if mover::is_gone(error) {
+                let limits = CallLimits { base: REPORT_TIME, ..self.config.limits };
+                let deadline = Deadline::start(&self.clock, &limits, 0);
+                if let Err(error) = self.link.report_suspect(error.endpoint(), &error.to_string(), &deadline) {
+                    tracing::debug!(%error, "the master was not told of a peer that fails");
+                }
+            }
+        }
+        failed
     }
 
     /// The caller's registered memory.

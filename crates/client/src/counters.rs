@@ -77,6 +77,8 @@ counters! {
     lease_retries,
     /// Leases of reads under way that were renewed, or asked about in vain.
     leases_renewed,
+    /// Times a peer turned out to fail of which nothing was known, or only something old.
+    suspicions,
     /// Times a put waited for another writer of its key.
     busy_waits,
     /// Requests to the master that got no answer.

@@ -8,7 +8,7 @@ mod task;
 mod write;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use smallvec::{SmallVec, smallvec};
@@ -20,7 +20,7 @@ use yb_types::{
 use yb_wire::messages::{
     BatchRemoveArgs, ClientArgs, ErrorOr, GetReplicaListResponse, GracefulUnmountSegmentArgs, HelloArgs, KeyArgs,
     KeysArgs, MountSegmentArgs, NoArgs, PatternArgs, PollQuiesceArgs, QuiesceConfirmation, QuiesceQuestion,
-    ReMountSegmentArgs, RemoveAllArgs, RemoveArgs, SegmentIdArgs, UnmountSegmentArgs,
+    ReMountSegmentArgs, RemoveAllArgs, RemoveArgs, ReportSuspectArgs, SegmentIdArgs, UnmountSegmentArgs,
 };
 use yb_wire::{Call, Form, Limits, List, WireTable, WireVersion, call};
 
@@ -66,6 +66,8 @@ pub(crate) struct MasterLink {
     tenant: Vec<u8>,
     /// Cleared when the master turns out to be Mooncake's.
     knows_quiet_revoke: AtomicBool,
+    /// Cleared likewise.
+    hears_reports: AtomicBool,
     /// Set when the master turns out to be of 0.3.13, whose clearing of replicas names no tenant.
     clears_by_default_tenant: AtomicBool,
     meter: RpcMeter,
@@ -102,6 +104,7 @@ impl MasterLink {
             client_id: settings.client_id,
             tenant: settings.tenant.into_bytes(),
             knows_quiet_revoke: AtomicBool::new(true),
+            hears_reports: AtomicBool::new(true),
             clears_by_default_tenant: AtomicBool::new(false),
             meter: RpcMeter::default(),
         }))
@@ -263,6 +266,23 @@ impl MasterLink {
         let args = PollQuiesceArgs { client_id: self.client_id, confirmed: List::from(confirmed), limit };
         let answer = self.call::<call::PollQuiesce, _>(&args, deadline, Repeat::Harmless, |reply| reply)?;
         answer.map_err(|code| Error::from_master("PollQuiesce", code))
+    }
+
+    /// Tells a master of ours that nobody answers at the data address of a node; others are not told.
+    pub(crate) fn report_suspect(&self, endpoint: &str, reason: &str, deadline: &Deadline) -> Result<()> {
+        if !self.hears_reports.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let args = ReportSuspectArgs { client_id: self.client_id, endpoint, reason };
+        let answer = self.call::<call::ReportSuspect, _>(&args, deadline, Repeat::Harmless, |reply| reply);
+        match answer {
+            Ok(answer) => answer.map_err(|code| Error::from_master("ReportSuspect", code)),
+            Err(Error::Rejected { .. }) => {
+                self.hears_reports.store(false, Ordering::Relaxed);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Tells the master that this client lives, and hears whether it is known.

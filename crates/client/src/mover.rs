@@ -1,6 +1,7 @@
 //! From pieces of objects to one transfer batch.
 
 use smallvec::SmallVec;
+use yb_env::Clock;
 use yb_transfer::{
     BatchOutcome, Engine, LocalBuffer, Opcode, Request, SegmentHandle, TransferError, TransferErrorKind,
 };
@@ -8,7 +9,7 @@ use yb_types::{BufferDescriptor, MonotonicTime, SegmentAddress};
 
 use crate::deadline::Deadline;
 use crate::memory::Piece;
-use crate::suspects::Suspects;
+use crate::suspects::{Failing, Leave, Suspects};
 use crate::{Error, TransferFailure};
 
 /// One transfer batch in the making. Each request belongs to the object with some index in the caller's list.
@@ -18,7 +19,21 @@ pub(crate) struct Mover<'a> {
     requests: Vec<Request<'a>>,
     owners: SmallVec<[u32; 4]>,
     segment: Option<SegmentHandle>,
+    /// Who failed before.
+    suspects: Option<(&'a Suspects, &'a Clock)>,
+    /// Suspects that this batch asks all the same.
+    tried: SmallVec<[String; 1]>,
+    /// Objects whose peer is left alone.
+    barred: SmallVec<[(u32, TransferError); 1]>,
     failed: SmallVec<[(u32, TransferError); 1]>,
+}
+
+/// What became of a batch.
+pub(crate) struct Moved {
+    /// The failures, each with the index of its object.
+    pub(crate) failed: SmallVec<[(u32, TransferError); 1]>,
+    /// Failures of peers that nothing was known against, one of each.
+    pub(crate) news: SmallVec<[TransferError; 1]>,
 }
 
 impl<'a> Mover<'a> {
@@ -30,12 +45,24 @@ impl<'a> Mover<'a> {
             requests,
             owners: SmallVec::with_capacity(capacity),
             segment: None,
+            suspects: None,
+            tried: SmallVec::new(),
+            barred: SmallVec::new(),
             failed: SmallVec::new(),
         }
     }
 
+    /// Leaves peers alone that have just failed.
+    pub(crate) fn minding(mut self, suspects: &'a Suspects, clock: &'a Clock) -> Self {
+        self.suspects = Some((suspects, clock));
+        self
+    }
+
     /// Adds the pieces of object `owner`, to or from the range at `remote`.
     pub(crate) fn add(&mut self, owner: u32, pieces: impl IntoIterator<Item = Piece<'a>>, remote: &BufferDescriptor) {
+        if let Err(error) = self.ask(&remote.transport_endpoint) {
+            return self.barred.push((owner, error));
+        }
         let segment = match self.open(&remote.transport_endpoint) {
             Ok(segment) => segment,
             Err(error) => return self.failed.push((owner, error)),
@@ -45,6 +72,22 @@ impl<'a> Mover<'a> {
             let local = LocalBuffer::span_of(piece.span);
             self.requests.push(Request::new(self.op, local, segment.clone(), address));
             self.owners.push(owner);
+        }
+    }
+
+    /// Whether a peer may be asked: one answer for a whole batch.
+    fn ask(&mut self, endpoint: &str) -> Result<(), TransferError> {
+        let Some((suspects, clock)) = self.suspects.filter(|(suspects, _)| suspects.any()) else { return Ok(()) };
+        if self.tried.iter().any(|tried| tried == endpoint) {
+            return Ok(());
+        }
+        match suspects.ask(endpoint, clock.now()) {
+            Leave::Free => Ok(()),
+            Leave::Trial => {
+                self.tried.push(endpoint.to_owned());
+                Ok(())
+            }
+            Leave::Barred(barred) => Err(TransferError::new(TransferErrorKind::Unreachable, endpoint, barred)),
         }
     }
 
@@ -58,18 +101,29 @@ impl<'a> Mover<'a> {
         Ok(opened)
     }
 
-    /// Moves everything; returns when nothing is in flight. The failures, each with the index of its object.
-    pub(crate) fn run(self, until: MonotonicTime) -> SmallVec<[(u32, TransferError); 1]> {
+    /// Moves everything; returns when nothing is in flight. What it shows of the peers is noted.
+    pub(crate) fn run(self, until: MonotonicTime) -> Moved {
         let mut failed = self.failed;
-        if self.requests.is_empty() {
-            return failed;
+        if !self.requests.is_empty() {
+            let outcome: BatchOutcome = self.engine.transfer_sync(&self.requests, until);
+            if !outcome.is_ok() {
+                let results = self.owners.iter().zip(outcome.results());
+                failed.extend(results.filter_map(|(owner, result)| Some((*owner, result.as_ref().err()?.clone()))));
+            }
         }
-        let outcome: BatchOutcome = self.engine.transfer_sync(&self.requests, until);
-        if !outcome.is_ok() {
-            let results = self.owners.iter().zip(outcome.results());
-            failed.extend(results.filter_map(|(owner, result)| Some((*owner, result.as_ref().err()?.clone()))));
+        let mut news = SmallVec::new();
+        if let Some((suspects, clock)) = self.suspects {
+            for endpoint in
+                self.tried.iter().filter(|tried| failed.iter().all(|(_, error)| error.endpoint() != **tried))
+            {
+                if suspects.answered(endpoint) {
+                    tracing::info!(endpoint, "a peer answers again");
+                }
+            }
+            news = note_failures(suspects, &failed, clock.now());
         }
-        failed
+        failed.extend(self.barred);
+        Moved { failed, news }
     }
 }
 
@@ -84,11 +138,37 @@ pub(crate) fn leaves_nothing_in_flight(error: &TransferError) -> bool {
     matches!(error.kind(), TransferErrorKind::Unreachable | TransferErrorKind::PeerGone)
 }
 
-/// Remembers the peer of a failed transfer, if the failure is its fault.
-pub(crate) fn note_failure(suspects: &Suspects, error: &TransferError, now: MonotonicTime) {
-    if is_peers_fault(error) {
-        suspects.add(error.endpoint(), now);
+/// How the peer failed, if the failure is its fault.
+fn failing(error: &TransferError) -> Option<Failing> {
+    use TransferErrorKind as K;
+    match error.kind() {
+        K::Unreachable | K::ConnectionLost | K::PeerGone => Some(Failing::Gone),
+        K::TimedOut | K::Protocol => Some(Failing::Slow),
+        _ => None,
     }
+}
+
+/// Remembers the peers of failed transfers, each once: those that are news.
+fn note_failures(
+    suspects: &Suspects,
+    failed: &[(u32, TransferError)],
+    now: MonotonicTime,
+) -> SmallVec<[TransferError; 1]> {
+    let mut noted: SmallVec<[&str; 4]> = SmallVec::new();
+    let mut news = SmallVec::new();
+    for (_, error) in failed {
+        let Some(how) = failing(error).filter(|_| !noted.contains(&error.endpoint())) else { continue };
+        noted.push(error.endpoint());
+        if suspects.failed(error.endpoint(), how, &error.to_string(), now) {
+            news.push(error.clone());
+        }
+    }
+    news
+}
+
+/// Whether the peer's process is gone, as far as its kernel or ours can tell.
+pub(crate) fn is_gone(error: &TransferError) -> bool {
+    failing(error) == Some(Failing::Gone)
 }
 
 /// The caller's form of a failed transfer.

@@ -27,6 +27,9 @@ use crate::report::{Reporter, Told};
 use crate::suspects::Suspects;
 use crate::{Error, Result};
 
+/// Who sets one of these says how long a transfer may make no progress.
+const PROGRESS_VARIABLES: [&str; 2] = ["MC_TCP_PROGRESS_TIMEOUT_SEC", "MC_TCP_STATUS_TIMEOUT_SEC"];
+
 impl Core {
     /// Sets a client up, on an engine of its own or on the caller's.
     pub(crate) fn connect(config: ClientConfig, shared: Option<Engine>) -> Result<Arc<Core>> {
@@ -117,6 +120,10 @@ pub(crate) fn start_engine(config: &ClientConfig, clock: &Clock, client_id: Clie
         shm: config.shared_memory,
         ..EngineSettings::from_env(|name| std::env::var(name).ok())
     };
+    if PROGRESS_VARIABLES.iter().all(|name| std::env::var_os(name).is_none()) {
+        // A call without progress is over when a call without bytes would be.
+        settings.progress_timeout = config.limits.base;
+    }
     if serves {
         let host = config.listen_host.as_deref().unwrap_or(config.host());
         let ip = resolve(host)?;

@@ -280,7 +280,7 @@ impl TaskDuty {
             mover.add(0, pieces(&local, source.size)?, buffer);
         }
         let until: MonotonicTime = self.deadline(TRANSFER_TIME, source.size).at;
-        match mover.run(until).first() {
+        match mover.run(until).failed.first() {
             Some((_, error)) => Err(Failure { code: None, text: error.to_string() }),
             None => Ok(()),
         }

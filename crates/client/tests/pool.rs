@@ -13,7 +13,7 @@ use yb_client::{Client, ClientConfig, Error, PutOutcome};
 use yb_master::{Master, MasterConfig};
 use yb_rpc::{ClientPool, ClientSettings, RpcAddress};
 use yb_types::{ClientId, ErrorCode, ReplicaType, ReplicateConfig, Segment, SegmentId, Uuid};
-use yb_wire::messages::{MountSegmentArgs, PutRevokeArgs, PutStartArgs};
+use yb_wire::messages::{ClientArgs, MountSegmentArgs, PutRevokeArgs, PutStartArgs};
 use yb_wire::{Call, Form, WireTable, WireVersion, call as wire_call};
 
 /// Whose master a test runs under; it runs until dropped.
@@ -258,12 +258,19 @@ fn a_put_that_reached_nobody_leaves_its_space_at_once() {
         ..Segment::default()
     };
     let master = ClientPool::new(RpcAddress::resolve(&pool.address).unwrap(), ClientSettings::default());
-    let args = MountSegmentArgs { segment, client_id: ClientId(Uuid { first: 5, second: 6 }) };
-    call::<wire_call::MountSegment>(&master, WireTable::of(WireVersion::V0_3_13), &args);
+    let (table, client_id) = (WireTable::of(WireVersion::V0_3_13), ClientId(Uuid { first: 5, second: 6 }));
+    call::<wire_call::MountSegment>(&master, table, &MountSegmentArgs { segment, client_id });
+    let large = vec![1; 8 * MIB as usize];
     for turn in 0..20 {
-        let error = client.put(format!("k{turn}"), &vec![1; 8 * MIB as usize], &replicas(2)).unwrap_err();
-        assert!(matches!(error, Error::Transfer(_)), "turn {turn}: {error}");
+        // The master, to whom the node was told, trusts it again; the client asks it in the first turn and now and then.
+        call::<wire_call::Ping>(&master, table, &ClientArgs { client_id });
+        let key = format!("k{turn}");
+        match client.put(&key, &large, &replicas(2)) {
+            Ok(_) => client.remove(&key, true).unwrap(),
+            Err(error) => assert!(turn > 0 && matches!(error, Error::Transfer(_)), "turn {turn}: {error}"),
+        }
     }
+    assert!(client.metrics().suspicions > 0);
     client.put("one", &vec![1; 12 * MIB as usize], &on(&alive)).unwrap();
 }
 

@@ -32,6 +32,7 @@ mod pool;
 mod quota_file;
 mod service;
 mod shared;
+mod suspects;
 mod tenants;
 mod waiting;
 mod waker;

@@ -28,6 +28,7 @@ use crate::pool::MasterPool;
 use crate::quota_file::QuotaFileError;
 use crate::service::MasterService;
 use crate::shared::{Shared, SharedRef, StorageAnswer, generation_text};
+use crate::suspects::Suspects;
 use crate::tenants::{PolicyStore, TenantDesk};
 use crate::waiting::WaitingRoom;
 use crate::waker::Waker;
@@ -232,6 +233,7 @@ fn shared(config: &MasterConfig, versions: &[WireVersion]) -> Result<Shared, Mas
         catalog,
         metrics,
         nodes: Nodes::default(),
+        suspects: Suspects::default(),
         graceful: GracefulUnmounts::default(),
         jobs: Jobs::new(config.jobs),
         janitor: Waker::default(),

@@ -21,6 +21,7 @@ use crate::lane::SlowLane;
 use crate::log::LogHandle;
 use crate::metrics::{Dice, MasterMetrics, Window};
 use crate::nodes::Nodes;
+use crate::suspects::Suspects;
 use crate::tenants::PolicyStore;
 use crate::waiting::WaitingRoom;
 use crate::waker::Waker;
@@ -33,6 +34,7 @@ pub(crate) struct Shared {
     pub(crate) catalog: Catalog,
     pub(crate) metrics: MasterMetrics,
     pub(crate) nodes: Nodes,
+    pub(crate) suspects: Suspects,
     pub(crate) graceful: GracefulUnmounts,
     pub(crate) jobs: Jobs,
     pub(crate) janitor: Waker,
@@ -91,7 +93,7 @@ impl Shared {
             let cause = match gone.cause {
                 UnmountCause::Asked => "its client unmounted it",
                 UnmountCause::ClientExpired => "its client stopped pinging",
-                UnmountCause::Replaced => "another client mounted the same memory",
+                UnmountCause::Replaced => "another client mounted the same memory, or nobody answered at its address",
             };
             tracing::info!(event = "segment_gone", segment = %gone.id, name = gone.name, client = %gone.owner, "segment gone: {cause}");
             if let Some((ledger, keys)) = self.cleaned.get().filter(|_| gone.cause == UnmountCause::ClientExpired)
@@ -114,12 +116,12 @@ impl Shared {
                 Reach::Suspect => tracing::info!(
                     event = "client_suspect",
                     %client,
-                    "client is silent: nothing more is placed in its segments"
+                    "client is silent, or another one cannot reach it: nothing more is placed in its segments"
                 ),
                 Reach::Offline | Reach::Gone => tracing::warn!(
                     event = "client_offline",
                     %client,
-                    "client is silent, or another process answers at its address: its segments are not offered"
+                    "client is silent, or another process or nobody answers at its address: its segments are not offered"
                 ),
             }
         }

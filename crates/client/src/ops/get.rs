@@ -370,8 +370,8 @@ impl<'c, 'a> Reads<'c, 'a> {
     /// One transfer batch over every open key that has bytes to come. True when some have to go round again.
     fn transfer_round(&mut self) -> bool {
         let until = self.attempt_ends();
-        let flight = self.watch(until);
-        let mut mover = Mover::new(Opcode::Read, &self.core.engine, self.list.len());
+        let (core, flight) = (self.core, self.watch(until));
+        let mut mover = Mover::new(Opcode::Read, &core.engine, self.list.len()).minding(&core.suspects, &core.clock);
         for (index, read) in self.list.iter_mut().enumerate() {
             let Read { lookup, order, at, into, fill, size, outcome, .. } = read;
             let open = outcome.is_none() && *at < order.len();
@@ -385,7 +385,7 @@ impl<'c, 'a> Reads<'c, 'a> {
                 Err(error) => *outcome = Some(Err(error)),
             }
         }
-        let failed = mover.run(until);
+        let failed = core.move_all(mover, until);
         self.land(flight);
         self.settle(failed)
     }
@@ -426,7 +426,6 @@ impl<'c, 'a> Reads<'c, 'a> {
         let mut round_again = false;
         let mut last = None;
         for (index, error) in failed {
-            mover::note_failure(&self.core.suspects, &error, now);
             let Some(read) = self.list.get_mut(index as usize).filter(|_| last != Some(index)) else { continue };
             last = Some(index);
             let more = read.at + 1 < read.order.len();

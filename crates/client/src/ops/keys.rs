@@ -61,14 +61,14 @@ impl Core {
     }
 
     pub(crate) fn query_by_regex(&self, pattern: &[u8]) -> Result<Vec<(Vec<u8>, Vec<ReplicaDescriptor>)>> {
-        self.link.lookup_by_regex(pattern, &self.start()?)
+        self.link.lookup_by_regex(pattern, &self.start_walk()?)
     }
 
     pub(crate) fn remove_by_regex(&self, pattern: &[u8], force: bool) -> Result<u64> {
-        self.link.remove_by_regex(pattern, force, &self.start()?)
+        self.link.remove_by_regex(pattern, force, &self.start_walk()?)
     }
 
     pub(crate) fn remove_all(&self, force: bool) -> Result<u64> {
-        self.link.remove_all(force, &self.start()?)
+        self.link.remove_all(force, &self.start_walk()?)
     }
 }

@@ -272,7 +272,8 @@ impl<'c, 'i, 'a> Writes<'c, 'i, 'a> {
 
     /// Moves the bytes of all keys to all their replicas.
     fn transfer(&mut self, mut started: Vec<Started>) -> Vec<Started> {
-        let mut mover = Mover::new(Opcode::Write, &self.core.engine, started.len());
+        let core = self.core;
+        let mut mover = Mover::new(Opcode::Write, &core.engine, started.len()).minding(&core.suspects, &core.clock);
         for (place, key) in started.iter_mut().enumerate() {
             let Some(write) = self.list.get(key.index) else { continue };
             let mut written = 0;
@@ -285,8 +286,7 @@ impl<'c, 'i, 'a> Writes<'c, 'i, 'a> {
             }
             key.unfit |= written == 0;
         }
-        for (place, error) in mover.run(self.deadline.at) {
-            mover::note_failure(&self.core.suspects, &error, self.core.now());
+        for (place, error) in core.move_all(mover, self.deadline.at) {
             if let Some(key) = started.get_mut(place as usize) {
                 key.restless |= !mover::leaves_nothing_in_flight(&error);
                 key.failed.get_or_insert(error);

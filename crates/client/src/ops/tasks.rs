@@ -7,6 +7,9 @@ use crate::core::Core;
 use crate::deadline::Deadline;
 use crate::{Error, Result};
 
+/// A request that goes over the whole pool has this many times the time of one that does not.
+const WALK: u32 = 15;
+
 /// Which keys of a probe get read leases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ProbePolicy {
@@ -54,6 +57,12 @@ impl Core {
     /// The deadline of a request without bytes.
     pub(super) fn start(&self) -> Result<Deadline> {
         self.start_for(0)
+    }
+
+    /// The deadline of a request that has the master look at every object of the pool, however many there are.
+    pub(super) fn start_walk(&self) -> Result<Deadline> {
+        let started = self.start()?;
+        Ok(Deadline { at: started.started + self.config.limits.base * WALK, ..started })
     }
 
     /// The deadline of a request about so many keys.

@@ -79,6 +79,7 @@ pub(crate) fn dispatch(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outco
         Rpc::PollQuiesce => own::poll_quiesce(context, reply),
         Rpc::SyncDirectory => directory::sync(context, reply),
         Rpc::TellDirectory => directory::tell(context, reply),
+        Rpc::ReportSuspect => own::report_suspect(context, reply),
         Rpc::BatchPutRevokeQuiet => put::batch_put_revoke_quiet(context, reply),
         Rpc::CopyStart => copy::copy_start(context, reply),
         Rpc::CopyEnd => copy::copy_end(context, reply),

@@ -7,6 +7,7 @@ use yb_wire::messages::{HelloReply, QuiesceQuestion};
 
 use crate::nodes::{MASTER_CAPABILITIES, keeper};
 use crate::service::Context;
+use crate::suspects::{self, Report};
 
 pub(crate) fn hello(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
     context.typed::<call::Hello>(reply, |context, args| {
@@ -14,6 +15,16 @@ pub(crate) fn hello(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome 
         context.shared.nodes.hello(args.client_id, args.node_version, args.capabilities);
         context.shared.catalog.expect_directory(args.client_id, keeper(args.capabilities));
         Ok(HelloReply { master_version: env!("CARGO_PKG_VERSION"), capabilities: MASTER_CAPABILITIES })
+    })
+}
+
+/// A client found nobody at the data address of a node.
+pub(crate) fn report_suspect(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
+    context.typed::<call::ReportSuspect>(reply, |context, args| {
+        let found = Report { by: args.client_id, endpoint: args.endpoint, reason: args.reason };
+        let answer = suspects::report(context.shared, &found, &mut context.worker.effects);
+        context.carry_out();
+        answer
     })
 }
 

@@ -86,6 +86,8 @@ pub(crate) struct MasterMetrics {
     pub(crate) settings_changes: Counters,
     pub(crate) dial_back_failures: Counter,
     pub(crate) dial_backs: Counter,
+    pub(crate) suspects_reported: Counter,
+    pub(crate) suspects_confirmed: Counter,
     pub(crate) janitor_rounds: Counter,
     pub(crate) deferred_frees_asked: Counter,
     pub(crate) directory_adopted: Counter,
@@ -109,6 +111,10 @@ impl MasterMetrics {
         let total_gets = schema.counter("total_get_nums_", "Lookups");
         let dial_backs = schema.counter("yuebing_dial_backs_total", "Connections tried to the data address of a node");
         let dial_back_failures = schema.counter("yuebing_dial_back_failures_total", "Of these, not answered");
+        let suspects_reported =
+            schema.counter("yuebing_suspects_reported_total", "Times a client told that it cannot reach a node");
+        let suspects_confirmed =
+            schema.counter("yuebing_suspects_confirmed_total", "Of these, the master could not reach it either");
         let janitor_rounds = schema.counter("yuebing_janitor_rounds_total", "Rounds of the janitor");
         let deferred_frees_asked =
             schema.counter("yuebing_quiesce_questions_total", "Extents whose node was asked to confirm an early free");
@@ -180,6 +186,8 @@ impl MasterMetrics {
             total_gets,
             dial_back_failures,
             dial_backs,
+            suspects_reported,
+            suspects_confirmed,
             janitor_rounds,
             deferred_frees_asked,
             directory_adopted,

@@ -50,6 +50,18 @@ pub struct QuiesceConfirmation {
     pub generation: u64,
 }
 
+/// A client found nobody at the data address of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pack)]
+#[pack(args)]
+pub struct ReportSuspectArgs<'a> {
+    /// Who found it.
+    pub client_id: ClientId,
+    /// The address, as the replicas there name it.
+    pub endpoint: &'a str,
+    /// What was found, in words.
+    pub reason: &'a str,
+}
+
 /// A node tells what it can confirm and takes new questions.
 #[derive(Clone, Debug, PartialEq, Pack)]
 #[pack(args)]

@@ -355,4 +355,6 @@ rpc_table! {
         SyncDirectoryArgs => ErrorOr<SyncDirectoryReply<'a>>, "a node of ours follows the directory of a segment, batch by batch; -101 not mounted, -1010 none is kept";
     TellDirectory "TellDirectory" Yuebing Own V0_3_9:
         TellDirectoryArgs<'a> => ErrorOr<TellDirectoryReply>, "a node of ours tells a directory to a master that started";
+    ReportSuspect "ReportSuspect" Yuebing Own V0_3_9:
+        ReportSuspectArgs<'a> => ErrorOr<()>, "a client of ours found nobody at the data address of a node; -101 when no segment is there";
 }

@@ -208,15 +208,14 @@ impl Core {
         let bytes = items.iter().zip(&entered).filter(|(_, entered)| entered.is_ok()).map(|(item, _)| item.bytes());
         let deadline = Deadline::start(&self.clock, &self.config.limits, bytes.sum());
         let mut outcomes: Vec<(Result<()>, bool)> = items.iter().map(|_| (Ok(()), false)).collect();
-        let mut mover = Mover::new(Opcode::Write, &self.engine, items.len());
+        let mut mover = Mover::new(Opcode::Write, &self.engine, items.len()).minding(&self.suspects, &self.clock);
         for (index, (item, session)) in items.iter().zip(&entered).enumerate() {
             let Ok(session) = session else { continue };
             for buffer in session.replicas.iter().filter_map(ReplicaDescriptor::memory) {
                 mover.add(index as u32, covered(&item.fragments, session.size), buffer);
             }
         }
-        for (index, error) in mover.run(deadline.at) {
-            mover::note_failure(&self.suspects, &error, self.now());
+        for (index, error) in self.move_all(mover, deadline.at) {
             if let Some((outcome, restless)) = outcomes.get_mut(index as usize) {
                 *restless |= !mover::leaves_nothing_in_flight(&error);
                 *outcome = Err(mover::failure(&error, Opcode::Write, &deadline, self.now()));
@@ -338,11 +337,11 @@ impl Core {
         }
         let bytes = holes.iter().map(|hole| hole.end - hole.start).sum();
         let deadline = Deadline::start(&self.clock, &self.config.limits, bytes);
-        let mut mover = Mover::new(Opcode::Write, &self.engine, holes.len());
+        let mut mover = Mover::new(Opcode::Write, &self.engine, holes.len()).minding(&self.suspects, &self.clock);
         for buffer in session.replicas.iter().filter_map(ReplicaDescriptor::memory) {
             mover.add(0, holes.iter().flat_map(zeros), buffer);
         }
-        match mover.run(deadline.at).first() {
+        match self.move_all(mover, deadline.at).first() {
             Some((_, error)) => {
                 session.state.lock().restless |= !mover::leaves_nothing_in_flight(error);
                 Err(mover::failure(error, Opcode::Write, &deadline, self.now()))

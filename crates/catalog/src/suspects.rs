@@ -1,0 +1,41 @@
+//! Clients at whose data address somebody found nobody.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use yb_types::{ClientId, MonotonicTime};
+
+use crate::catalog::Catalog;
+use crate::effects::Effects;
+use crate::segment::Reach;
+
+impl Catalog {
+    /// The clients whose segments are reached at this address.
+    pub fn clients_at(&self, endpoint: &str) -> BTreeSet<ClientId> {
+        let registry = self.segments.registry();
+        let there = registry.iter().filter(|segment| segment.info().te_endpoint == endpoint);
+        there.map(|segment| segment.owner()).collect()
+    }
+
+    /// Places nothing more in the segments of a client until it pings. Answers whether that was news.
+    pub fn hold_back(&self, client: ClientId, effects: &mut Effects) -> bool {
+        let mut clients = self.clients.lock();
+        let is_news = clients.hold_back(client);
+        if is_news {
+            self.follow(&mut self.segments.registry(), &BTreeMap::from([(client, Reach::Suspect)]));
+            effects.clients_turned.push((client, Reach::Suspect));
+        }
+        is_news
+    }
+
+    /// Nobody answers at the data address of a client: its segments are not offered to readers from now on, and unmounted
+    /// unless it pings soon. Answers whether that was news.
+    pub fn doubt(&self, client: ClientId, now: MonotonicTime, effects: &mut Effects) -> bool {
+        let mut clients = self.clients.lock();
+        let is_news = clients.doubt(client, now);
+        if is_news {
+            self.follow(&mut self.segments.registry(), &BTreeMap::from([(client, Reach::Offline)]));
+            effects.clients_turned.push((client, Reach::Offline));
+        }
+        is_news
+    }
+}

@@ -1,0 +1,108 @@
+//! Nodes at which a client found nobody.
+//!
+//! The word of a client is taken for so much: nothing more is placed at the node until it pings, and the master looks for
+//! itself. Only what the master finds counts further: a node whose data address refuses a connection is not offered to
+//! readers, and is unmounted unless it pings soon ([`yb_catalog::Catalog::doubt`]). A client that lies costs one connection
+//! every half second.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use yb_catalog::Effects;
+use yb_types::{ClientId, ErrorCode, MonotonicTime};
+
+use crate::dial::can_dial;
+use crate::shared::Shared;
+
+/// An address is looked at no more often than this.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
+/// Addresses remembered; a report beyond is answered and not followed.
+const MOST_ADDRESSES: usize = 1024;
+
+/// When addresses were looked at last.
+#[derive(Debug, Default)]
+pub(crate) struct Suspects(Mutex<BTreeMap<String, MonotonicTime>>);
+
+impl Suspects {
+    /// Whether an address is to be looked at now.
+    fn begin(&self, endpoint: &str, now: MonotonicTime) -> bool {
+        let mut looked = self.0.lock();
+        if looked.get(endpoint).is_some_and(|at| now.since(*at) < BETWEEN_LOOKS) {
+            return false;
+        }
+        if looked.len() >= MOST_ADDRESSES {
+            looked.retain(|_, at| now.since(*at) < BETWEEN_LOOKS);
+        }
+        if looked.len() >= MOST_ADDRESSES {
+            return false;
+        }
+        looked.insert(endpoint.to_owned(), now);
+        true
+    }
+}
+
+/// What a client found.
+pub(crate) struct Report<'a> {
+    pub(crate) by: ClientId,
+    pub(crate) endpoint: &'a str,
+    pub(crate) reason: &'a str,
+}
+
+/// Holds the node back and looks for itself.
+///
+/// # Errors
+/// `SEGMENT_NOT_FOUND` when no segment is reached at the address.
+pub(crate) fn report(shared: &Arc<Shared>, report: &Report<'_>, effects: &mut Effects) -> Result<(), ErrorCode> {
+    let Report { by, endpoint, reason } = report;
+    shared.metrics.shared_lane().add(shared.metrics.suspects_reported, 1);
+    if !shared.suspects.begin(endpoint, shared.clock.now()) {
+        return Ok(());
+    }
+    let owners = shared.catalog.clients_at(endpoint);
+    if owners.is_empty() {
+        return Err(ErrorCode::SEGMENT_NOT_FOUND);
+    }
+    tracing::info!(event = "suspect_reported", %by, endpoint, reason, "a client cannot reach a node; looking");
+    for owner in &owners {
+        shared.catalog.hold_back(*owner, effects);
+    }
+    let dialer = shared.dialer.as_ref().filter(|_| can_dial(endpoint));
+    if let Some(dialer) = dialer {
+        let (later, address) = (Arc::clone(shared), (*endpoint).to_owned());
+        dialer.check(vec![address.clone()], move |verdict| {
+            if let Err(why) = verdict {
+                confirm(&later, &owners, (&address, &why));
+            }
+        });
+    }
+    Ok(())
+}
+
+/// The master found nobody either.
+fn confirm(shared: &Shared, owners: &BTreeSet<ClientId>, (endpoint, why): (&str, &str)) {
+    let lane = shared.metrics.shared_lane();
+    lane.add(shared.metrics.suspects_confirmed, 1);
+    tracing::warn!(event = "suspect_confirmed", endpoint, "nobody answers at the data address of a node: {why}");
+    let (mut effects, now) = (Effects::default(), shared.clock.now());
+    for owner in owners {
+        shared.catalog.doubt(*owner, now, &mut effects);
+    }
+    shared.carry_out(&mut effects, lane);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_looked_at_now_and_then_and_their_number_is_bounded() {
+        let suspects = Suspects::default();
+        let at = MonotonicTime::from_millis;
+        assert!(suspects.begin("a:1", at(1000)) && !suspects.begin("a:1", at(1499)) && suspects.begin("a:1", at(1500)));
+        let begun = (0..2 * MOST_ADDRESSES).filter(|i| suspects.begin(&format!("b:{i}"), at(1600))).count();
+        assert_eq!(begun, MOST_ADDRESSES - 1);
+        assert!(suspects.begin("c:1", at(2100)), "old ones make room");
+    }
+}

@@ -250,7 +250,9 @@ impl Catalog {
         now: MonotonicTime,
         effects: &mut Effects,
     ) -> ByteLen {
-        let entry = self.detach(state, slot, leave, now);
+        let entry = &state.slab[slot];
+        let hash = self.hash(entry.tenant, entry.key.as_slice());
+        let entry = self.detach(state, (slot, hash), leave, now);
         let table = self.segments.load();
         let freed = entry.replicas.as_slice().iter().map(|replica| {
             let giving = GivingUp { table: &table, entry: &entry, leave, now };
@@ -260,9 +262,16 @@ impl Catalog {
     }
 
     /// As [`erase`](Self::erase) of a readable object, but what comes free at once is left to `frees`.
-    pub(crate) fn erase_gathering(&self, state: &mut ShardState, slot: u32, now: MonotonicTime, frees: &mut Frees) {
+    pub(crate) fn erase_gathering(
+        &self,
+        state: &mut ShardState,
+        slot: u32,
+        hash: KeyHash,
+        now: MonotonicTime,
+        frees: &mut Frees<'_>,
+    ) {
         let leave = Leave::Readable;
-        let entry = self.detach(state, slot, leave, now);
+        let entry = self.detach(state, (slot, hash), leave, now);
         let table = self.segments.load();
         for replica in entry.replicas.as_slice() {
             let is_held = entry.lease_end() > now || entry.copier_of(replica).is_some();
@@ -277,9 +286,8 @@ impl Catalog {
     }
 
     /// Takes an object out of its shard, and out of all that knows it but the segments.
-    fn detach(&self, state: &mut ShardState, slot: u32, leave: Leave, now: MonotonicTime) -> Entry {
+    fn detach(&self, state: &mut ShardState, (slot, hash): (u32, KeyHash), leave: Leave, now: MonotonicTime) -> Entry {
         let entry = &state.slab[slot];
-        let hash = self.hash(entry.tenant, entry.key.as_slice());
         if leave.is_told() && entry.is_finished() && !entry.has(flag::HARD_PIN) {
             self.evictor.removed(entry.tenant, place_of(hash.shard, slot, entry));
         }

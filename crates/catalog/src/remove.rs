@@ -44,7 +44,7 @@ impl Catalog {
     ) {
         let (mut keys, mut at) = (keys.into_iter(), 0);
         // One object has nobody to come free together with.
-        let mut frees = (keys.size_hint() != (1, Some(1))).then(Frees::default);
+        let mut frees = (keys.size_hint() != (1, Some(1))).then(|| Frees::new(&self.departed));
         loop {
             let hashed = |key: K| (self.hash(tenant, key.as_ref()), key);
             let group: SmallVec<[(KeyHash, K); GROUP]> = keys.by_ref().take(GROUP).map(hashed).collect();
@@ -66,7 +66,7 @@ impl Catalog {
         (hash, key): (KeyHash, &[u8]),
         force: Force,
         now: MonotonicTime,
-        frees: Option<&mut Frees>,
+        frees: Option<&mut Frees<'_>>,
     ) -> Result<(), ErrorCode> {
         let mut state = self.shards[hash.shard].state.write();
         let Some(slot) = self.find_live(&mut state, tenant, hash, key, now) else {
@@ -102,17 +102,22 @@ impl Catalog {
         slot: u32,
         hash: KeyHash,
         now: MonotonicTime,
-        frees: Option<&mut Frees>,
+        frees: Option<&mut Frees<'_>>,
     ) {
         if !state.shelf.is_empty() {
             let shard = &mut *state;
             let entry = &shard.slab[slot];
             shard.shelf.remove(entry.tenant, hash.word, entry.key.as_slice());
         }
-        self.departs(state, slot, Absence::Removed);
         match frees {
-            Some(frees) => self.erase_gathering(state, slot, now, frees),
-            None => drop(self.erase(state, slot, Leave::Readable, now, &mut Effects::default())),
+            Some(frees) => {
+                frees.removed(hash);
+                self.erase_gathering(state, slot, hash, now, frees);
+            }
+            None => {
+                self.departed.note(hash, Absence::Removed);
+                self.erase(state, slot, Leave::Readable, now, &mut Effects::default());
+            }
         }
     }
 

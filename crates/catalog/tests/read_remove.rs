@@ -270,3 +270,15 @@ fn a_batch_of_removals_gives_all_its_space_back() {
     assert_eq!(pool.catalog.stats().allocated_bytes, 0);
     pool.catalog.assert_consistent();
 }
+
+#[test]
+fn a_batch_of_removals_is_remembered() {
+    let mut pool = Pool::with_segment(1 << 20);
+    let keys: Vec<String> = (0..200).map(|at| format!("key-{at}")).collect();
+    keys.iter().for_each(|key| drop(pool.put(key, 64)));
+    assert_eq!(pool.catalog.why_absent(T, b"key-0"), Absence::NeverSeen);
+    pool.catalog.remove(T, &keys, Force::No, pool.now, |_, result| assert_eq!(result, Ok(())));
+    // One in a thousand may have lost its place to another.
+    let known = keys.iter().filter(|key| pool.catalog.why_absent(T, key.as_bytes()) == Absence::Removed).count();
+    assert!(known > 190, "{known} of 200 are remembered");
+}

@@ -23,23 +23,18 @@ from common import HOST, Checks, free_port, wait_until, which_mooncake
 
 BLOCK, TOKENS = 32, 16
 
-#: vLLM's plug-in that answers the one question about an accelerator that the connector asks. It also takes away the second
-#: that a worker's main thread spins after each message of its engine: while a request waits for its KV the engine sends
-#: such messages all the time, the spinning thread is always first to get the interpreter back, and the connector's own
-#: thread, which would fetch the KV, waits for tens of seconds on a machine with two busy cores.
+#: vLLM's plug-in that answers the one question about an accelerator that the connector asks. It also has a worker's main
+#: thread sleep between two looks for a message of its engine, where it would spin for a second after each: while a request
+#: waits for its KV the engine sends such messages all the time, the spinning thread is always first to get the interpreter
+#: back, and the connector's own thread, which fetches the KV, waits for tens of seconds on a machine with two busy cores.
 PLUGIN = """
 def answer_zero():
-    import torch
+    import time, torch
     torch.accelerator.current_device_index = lambda: 0
     from vllm.platforms import current_platform
     type(current_platform).set_device = classmethod(lambda cls, device: None)
-    from vllm.distributed.device_communicators.shm_broadcast import SpinCondition
-    plain = SpinCondition.__init__
-
-    def patient(self, *args, **more):
-        plain(self, *args, **more)
-        self.busy_loop_s = 0
-    SpinCondition.__init__ = patient
+    from vllm.distributed.device_communicators import shm_broadcast
+    shm_broadcast.sched_yield = lambda: time.sleep(0.0005)
 """
 #: Seconds that one request may take.
 PATIENCE = 170

@@ -188,7 +188,7 @@ async fn answer(State(desk): State<Arc<Desk>>, request: Request) -> Response {
     let caller = Caller { instance, ttl };
     let query = Query::parse(head.uri.query().unwrap_or_default());
     let now = || desk.options.clock.now();
-    let reply = match query.text("key").filter(|key| !key.is_empty()) {
+    let reply = match query.text("key").map(str::trim).filter(|key| !key.is_empty()) {
         None if head.method == Method::POST && instance.is_some() => desk.table().renew(caller, now()),
         None => desk.options.missing_key.clone(),
         Some(key) => match head.method {

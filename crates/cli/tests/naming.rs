@@ -86,6 +86,9 @@ fn the_metadata_server_serves_under_both_names_and_in_the_master() {
     let again = server.ask("PUT /metadata?key=mooncake/rpc_meta/z", "{}");
     assert_eq!(again, (400, "Duplicate rpc_meta key not allowed".to_owned()));
     assert_eq!(server.ask("GET /metadata", ""), (400, "metadata key is required".to_owned()));
+    assert_eq!(server.ask("PUT /metadata?key=%20%20", "{}").0, 400, "a key of blanks is none");
+    assert_eq!(server.ask("PUT /metadata?key=%20edges%20", "{}").0, 200);
+    assert_eq!(server.ask("GET /metadata?key=edges", ""), (200, "{}".to_owned()));
     assert_eq!(server.end(), 0);
     let server =
         Daemon::start(program("yuebing").args(["metadata-server", "--host=127.0.0.1", "--port=0", "--newest-wins"]));

@@ -30,7 +30,8 @@ impl Drop for Process {
 }
 
 fn yuebing(arguments: &[String]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_yuebing"));
+    let binary = std::env::var_os("YB_BINARY").unwrap_or(env!("CARGO_BIN_EXE_yuebing").into());
+    let mut command = Command::new(binary);
     for name in ["MOONCAKE_MASTER", "MOONCAKE_CONFIG_PATH", "YUEBING_ADMIN"] {
         command.env_remove(name);
     }
@@ -86,15 +87,7 @@ impl Master {
     }
 
     fn node(&self, more: &[&str]) -> Process {
-        let mut flags = vec![
-            "node".to_owned(),
-            "--host=127.0.0.1".to_owned(),
-            "--port=0".to_owned(),
-            "--populate=false".to_owned(),
-            format!("--master_server_address={}", self.address),
-        ];
-        flags.extend(more.iter().map(|&flag| flag.to_owned()));
-        let mut child = yuebing(&flags).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = yuebing(&node_flags(&self.address, more)).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert!(line.contains("ready"), "{line:?}");
@@ -111,6 +104,18 @@ impl Master {
         };
         Client::connect(config).unwrap()
     }
+}
+
+fn node_flags(master: &str, more: &[&str]) -> Vec<String> {
+    let mut flags = vec![
+        "node".to_owned(),
+        "--host=127.0.0.1".to_owned(),
+        "--port=0".to_owned(),
+        "--populate=false".to_owned(),
+        format!("--master_server_address={master}"),
+    ];
+    flags.extend(more.iter().map(|&flag| flag.to_owned()));
+    flags
 }
 
 fn value(key: u64, len: usize) -> Vec<u8> {
@@ -166,5 +171,86 @@ fn a_master_that_is_killed_again_and_again_finds_its_objects() {
         }
         keys += 20;
         assert_eq!(readable(&master.client(), 0..keys, LEN), keys, "a client that is new finds the same");
+    }
+}
+
+/// The memory of a node is a file: a process that comes after one that was killed, or that left in order, has its objects.
+#[test]
+fn a_node_takes_over_the_memory_of_the_one_before() {
+    const LEN: usize = 64 << 10;
+    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = directory.path().join("memory");
+    let file = format!("--segment_file={}", path.display());
+    let flags = [file.as_str(), "--global_segment_size=64MiB"];
+    let mut master = Master::start(&["--default_kv_lease_ttl=500"]);
+    let mut node = master.node(&flags);
+    let client = master.client();
+    for key in 0..200 {
+        client.put(format!("key-{key}"), &value(key, LEN), &ReplicateConfig::default()).unwrap();
+    }
+    let second = yuebing(&node_flags(&master.address, &flags)).output().unwrap();
+    assert_eq!(second.status.code(), Some(1), "one process at a time");
+    let limit = Duration::from_secs(10);
+    for round in 0..3 {
+        told();
+        if round == 1 {
+            // In order: the segment stays, and another process comes.
+            let pid = node.0.id().to_string();
+            assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+            assert_eq!(node.0.wait().unwrap().code(), Some(0));
+        } else {
+            node.kill();
+        }
+        if round == 2 {
+            master.process.kill();
+            master.start_again();
+        }
+        node = master.node(&flags);
+        eventually("all is found again", limit, || readable(&client, 0..200, LEN) == 200);
+        eventually("and there is room for more", limit, || {
+            client.put(format!("new-{round}"), &[7; 1000], &ReplicateConfig::default()).is_ok()
+        });
+        assert_eq!(client.get(format!("new-{round}")).unwrap(), [7; 1000]);
+        assert_eq!(readable(&client, 0..200, LEN), 200);
+    }
+    drop(node);
+}
+
+/// The figure of a million keys on four nodes: `cargo test --release -p yb-cli --test restart -- --ignored --nocapture million`;
+/// `YB_RESTART_KEYS` takes another number.
+#[test]
+#[ignore = "takes a minute and a gigabyte"]
+fn a_million_keys_are_known_again_soon_after_the_master_was_killed() {
+    const BATCH: u64 = 1000;
+    let usual = if cfg!(debug_assertions) { 100_000 } else { 1_000_000 };
+    let count: u64 = std::env::var("YB_RESTART_KEYS").ok().and_then(|keys| keys.parse().ok()).unwrap_or(usual);
+    let mut master = Master::start(&[]);
+    let _nodes: Vec<_> = (0..4).map(|_| master.node(&["--global_segment_size=128MiB"])).collect();
+    let client = master.client();
+    for first in (0..count).step_by(BATCH as usize) {
+        let item = |key: u64| (format!("key-{key:08}"), value(key, 64));
+        let items: Vec<(String, Vec<u8>)> = (first..(first + BATCH).min(count)).map(item).collect();
+        assert!(client.batch_put(&items, &ReplicateConfig::default()).iter().all(Result::is_ok));
+    }
+    told();
+    let clock = Clock::real();
+    master.process.kill();
+    master.start_again();
+    let started = clock.now();
+    let exist = |range: std::ops::Range<u64>| {
+        let keys: Vec<String> = range.map(|key| format!("key-{key:08}")).collect();
+        client.batch_exists(&keys).into_iter().filter(|answer| matches!(answer, Ok(true))).count() as u64
+    };
+    let all = || (0..count).step_by(20_000).map(|first| exist(first..(first + 20_000).min(count))).sum::<u64>();
+    let mut found = 0;
+    let limit = Duration::from_secs(10);
+    while found < count && clock.now().since(started) < limit {
+        found = all();
+        println!("{found} of {count} keys after {:?}", clock.now().since(started));
+    }
+    assert!(found * 1000 >= count * 999, "{found} of {count}");
+    // And they are what they were.
+    for key in (0..count).step_by(count as usize / 500) {
+        assert!(client.get(format!("key-{key:08}")).unwrap() == value(key, 64), "{key}");
     }
 }

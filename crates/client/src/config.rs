@@ -87,6 +87,9 @@ pub struct ClientConfig {
     pub listen_port: u16,
     /// Data port; 0 lets the kernel choose.
     pub data_port: u16,
+    /// The memory lent at setup is this file, on a tmpfs or hugetlbfs of this host, and outlives the process: another one
+    /// with the same file takes it over. `None`: it goes with the process.
+    pub segment_file: Option<std::path::PathBuf>,
     /// Whether memory may be shared with other processes of this host.
     pub shared_memory: bool,
     /// Touch every page of the segment in the background from setup on: no page faults later, and the memory is taken
@@ -144,6 +147,7 @@ impl Default for ClientConfig {
             listen_host: None,
             listen_port: 0,
             data_port: 0,
+            segment_file: None,
             shared_memory: std::env::var_os("YB_SHM").is_none_or(|value| value != "0"),
             populate_segment: false,
             segment_memory: SegmentOptions::default(),

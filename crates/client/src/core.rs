@@ -19,6 +19,7 @@ use crate::directory::Directories;
 use crate::executor::Executor;
 use crate::heartbeat::Membership;
 use crate::hot::HotCache;
+use crate::kept::KeptMemory;
 use crate::leases::LeaseKeeper;
 use crate::lent::Lent;
 use crate::link::MasterLink;
@@ -59,6 +60,8 @@ pub(crate) struct Core {
     pub(crate) told: Mutex<Told>,
     pub(crate) lent: Arc<Lent>,
     pub(crate) directories: Arc<Directories>,
+    /// The memory that outlives this process.
+    pub(crate) kept: Mutex<Option<KeptMemory>>,
     /// First addresses of the memory that was registered through this client.
     pub(crate) registered: Mutex<BTreeSet<u64>>,
     pub(crate) closed: AtomicBool,
@@ -184,7 +187,13 @@ impl Core {
         self.close_sessions();
         let membership = self.membership.lock().take();
         if let Some(membership) = membership {
-            membership.leave(&self.link);
+            if self.config.segment_file.is_some() {
+                // Another process comes with the same memory; if none does, silence says so.
+                drop(membership);
+                self.directories.close();
+            } else {
+                membership.leave(&self.link);
+            }
         }
         self.let_memory_go();
         if !self.shares_engine {

@@ -84,6 +84,7 @@ mod error;
 mod executor;
 mod heartbeat;
 mod hot;
+mod kept;
 mod leases;
 mod lent;
 mod link;

@@ -20,6 +20,7 @@ use crate::core::Core;
 use crate::deadline::Deadline;
 use crate::directory::Table;
 use crate::heartbeat::{Membership, Pulse, capabilities};
+use crate::kept::Begun;
 use crate::link::{CAPABILITY_DIRECTORY, CAPABILITY_QUIESCE, MasterLink};
 use crate::setup::{link_settings, start, start_engine};
 use crate::{Error, MIN_SEGMENT_BYTES, Result};
@@ -40,6 +41,22 @@ impl Core {
             engine.populate_behind(&memory);
         }
         self.mount(engine, memory.address(), size)
+    }
+
+    /// Lends the memory that outlives this process, with what an earlier one left in it.
+    pub(crate) fn mount_kept(&self, rng: &mut Rng) -> Result<SegmentId> {
+        let mut kept = self.kept.lock();
+        let kept = kept.as_mut().ok_or_else(|| Error::invalid("there is no memory file"))?;
+        let engine = self.lender()?;
+        let memory = ForeignMemory::of_device(Arc::clone(&kept.device), 0, kept.device.len());
+        let memory = memory.map_err(|error| Error::setup("the memory file", error))?;
+        let (address, size) = (memory.address(), memory.len());
+        let registered = engine.register_memory_at(memory, Access::Remote, Location::default());
+        registered.map_err(|error| Error::invalid(error.to_string()))?;
+        let port = engine.endpoint().and_then(|name| name.rsplit(':').next()?.parse().ok()).unwrap_or(0);
+        let Begun { segment, table, journal, was_lent } = kept.begin(self.client_id, port, rng)?;
+        self.directories.add(segment, table, Some(journal));
+        self.mount_as(engine, segment, (address, size), was_lent)
     }
 
     /// Lends a part of a file or of a device that can be mapped.
@@ -86,8 +103,21 @@ impl Core {
 
     /// Tells the master of registered memory. A failure takes it out of the engine again.
     fn mount(&self, engine: &Engine, address: u64, size: u64) -> Result<SegmentId> {
+        let id = SegmentId(Rng::from_entropy().uuid());
+        self.directories.add(id, Table::default(), None);
+        self.mount_as(engine, id, (address, size), false)
+    }
+
+    /// The same, of a segment with a directory. `was_lent`: by an earlier process.
+    fn mount_as(
+        &self,
+        engine: &Engine,
+        id: SegmentId,
+        (address, size): (u64, u64),
+        was_lent: bool,
+    ) -> Result<SegmentId> {
         let segment = Segment {
-            id: SegmentId(Rng::from_entropy().uuid()),
+            id,
             name: self.hostname.clone(),
             base: address,
             size,
@@ -96,8 +126,7 @@ impl Core {
             host_id: self.config.host_id().to_owned(),
             ..Segment::default()
         };
-        let id = segment.id;
-        self.join(engine, segment).inspect_err(|_| {
+        self.join(engine, segment, was_lent).inspect_err(|_| {
             if let Err(error) = engine.unregister(address, self.config.limits.base) {
                 tracing::warn!(%error, "memory that could not be lent is still in use");
             }
@@ -105,17 +134,21 @@ impl Core {
         Ok(id)
     }
 
-    fn join(&self, engine: &Engine, segment: Segment) -> Result<()> {
+    fn join(&self, engine: &Engine, segment: Segment, was_lent: bool) -> Result<()> {
         let _turn = self.lent.turn();
         let deadline = || start(&self.clock, &self.config);
         let first = self.membership.lock().is_none();
         let id = segment.id;
-        self.directories.add(id, Table::default());
         let ours = if first { self.introduce(&deadline()).inspect_err(|_| self.directories.remove(id))? } else { None };
         if let Some((version, _)) = &ours {
             tracing::debug!(%version, "the master is one of ours");
         }
-        self.link.mount(&segment, &deadline()).map_err(|error| {
+        let mounted = if was_lent {
+            self.link.remount(vec![segment.clone()], &deadline())
+        } else {
+            self.link.mount(&segment, &deadline())
+        };
+        mounted.map_err(|error| {
             self.directories.remove(id);
             match error {
                 Error::Refused { code, .. } => Error::setup("mounting the segment", code),

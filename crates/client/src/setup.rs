@@ -19,6 +19,7 @@ use crate::deadline::{CallLimits, Deadline};
 use crate::executor::Executor;
 use crate::heartbeat::check_version;
 use crate::hot::HotCache;
+use crate::kept::KeptMemory;
 use crate::leases::LeaseKeeper;
 use crate::link::{LinkSettings, MasterLink};
 use crate::ops::Sessions;
@@ -37,15 +38,30 @@ impl Core {
         let clock = Clock::real();
         let mut rng = Rng::from_entropy();
         let config = named(config, &mut rng);
-        let client_id = ClientId(rng.uuid());
+        let size = config.global_segment_size;
+        let open = |path: &std::path::PathBuf| KeptMemory::open(path, size);
+        let mut kept = config.segment_file.as_ref().filter(|_| size > 0).map(open).transpose()?;
+        let mut started = None;
+        if let Some((kept, port)) = kept.as_mut().and_then(|kept| kept.port().map(|port| (kept, port))) {
+            let config = ClientConfig { listen_port: port, ..config.clone() };
+            let client_id = kept.client().unwrap_or_default();
+            match start_engine(&config, &clock, client_id, true) {
+                Ok(engine) => started = Some(engine),
+                Err(error) => {
+                    tracing::warn!(%error, port, "the old port cannot be had; the memory file starts empty");
+                    kept.start_anew();
+                }
+            }
+        }
+        let client_id = kept.as_ref().and_then(KeptMemory::client).unwrap_or_else(|| ClientId(rng.uuid()));
         let link = MasterLink::new(link_settings(&config, client_id, config.master_connections), clock.clone())?;
         if !config.offline {
             greet(&link, &start(&clock, &config))?;
         }
         let shares_engine = shared.is_some();
-        let engine = match shared {
-            Some(engine) => engine,
-            None => start_engine(&config, &clock, client_id, config.global_segment_size > 0)?,
+        let engine = match (shared, started) {
+            (Some(engine), _) | (None, Some(engine)) => engine,
+            (None, None) => start_engine(&config, &clock, client_id, config.global_segment_size > 0)?,
         };
         let hostname = hostname(&config, &engine, &mut rng);
         let counters = Arc::new(Counters::default());
@@ -66,6 +82,7 @@ impl Core {
             membership: Mutex::new(None),
             lent: Arc::default(),
             directories: Arc::default(),
+            kept: Mutex::new(kept),
             registered: Mutex::default(),
             closed: AtomicBool::new(false),
             sessions: Sessions::default(),
@@ -75,6 +92,8 @@ impl Core {
         };
         if core.config.offline {
             core.close();
+        } else if core.config.segment_file.is_some() && core.config.global_segment_size > 0 {
+            core.mount_kept(&mut rng)?;
         } else if core.config.global_segment_size > 0 {
             core.mount_new(core.config.global_segment_size, core.config.segment_memory)?;
         }

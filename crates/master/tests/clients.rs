@@ -192,3 +192,32 @@ fn the_advertised_address_is_another_than_the_listen_address() {
         assert_eq!(rig.master.advertised(), shown.replace("PORT", &port));
     }
 }
+
+/// H03: the key of a writer that died is free within two seconds of its time to live, and until then others hear "busy".
+#[test]
+fn a_writer_that_dies_frees_its_keys_when_it_is_given_up() {
+    let ttl = Duration::from_secs(1);
+    let rig = Rig::with(|config| config.catalog.client_ttl = ttl);
+    let (writer, other) = (rig.caller(), rig.caller());
+    // What is lent makes them clients that ping; only the other one goes on with it.
+    writer.give_memory(1 << 20);
+    other.give_memory(1 << 20);
+    writer.put_start(b"k", 1000).unwrap();
+    let clock = yb_env::Clock::real();
+    let died = clock.now();
+    let mut busy = 0;
+    let taken = loop {
+        other.ping().unwrap();
+        match other.put_start(b"k", 1000) {
+            Ok(_) => break clock.now().since(died),
+            Err(code) => assert_eq!(code, ErrorCode::REPLICA_IS_NOT_READY, "never a false success"),
+        }
+        busy += 1;
+        assert!(clock.now().since(died) < Duration::from_secs(10), "its key stays taken");
+        yb_env::sleep(Duration::from_millis(20));
+    };
+    // The check for silence comes once a second; the rest is for a machine with other work.
+    assert!(busy > 0 && taken >= ttl && taken < ttl + Duration::from_secs(2 + 2), "{taken:?}");
+    other.put_end(b"k").unwrap();
+    assert_eq!(writer.put_end(b"k"), Err(ErrorCode::OBJECT_NOT_FOUND), "and it is not told that its bytes are stored");
+}

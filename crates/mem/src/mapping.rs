@@ -70,6 +70,23 @@ impl Mapping {
         Ok(Mapping { first, len })
     }
 
+    /// As [`Mapping::of_file`], at this address, or not at all when something else is there.
+    pub(crate) fn of_file_just_at(file: BorrowedFd<'_>, len: usize, address: u64) -> Result<Self, MapError> {
+        let what = "mapping a memory file at its old address";
+        let refused = || MapError::Os { what, source: io::ErrorKind::AddrInUse.into() };
+        let wanted = usize::try_from(address).map_err(|_| refused())?;
+        // SAFETY: the system refuses an address where memory is mapped already, so no existing memory is touched.
+        let first = unsafe {
+            let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED_NOREPLACE);
+            rustix::mm::mmap(std::ptr::without_provenance_mut(wanted), len, access, flags, file, 0)
+        }
+        .map_err(MapError::os(what))?;
+        let first = NonNull::new(first.cast::<u8>()).ok_or_else(refused)?;
+        let mapping = Mapping { first, len };
+        // A kernel that does not know the flag takes the address for a wish.
+        if mapping.address() == address { Ok(mapping) } else { Err(refused()) }
+    }
+
     /// As [`Mapping::of_file`], at a multiple of `alignment`, a power of two.
     pub(crate) fn of_file_at(file: BorrowedFd<'_>, len: usize, alignment: usize) -> Result<Self, MapError> {
         if alignment <= PAGE {

@@ -40,6 +40,18 @@ impl MemoryDevice {
     /// The system's; [`MapError::TooShort`] when it has fewer bytes, or none; unsupported when cache lines are to be
     /// flushed and this processor's way is not known.
     pub fn open(path: &Path, len: Option<u64>, coherence: Coherence) -> Result<Self, MapError> {
+        Self::map(path, len, coherence, None)
+    }
+
+    /// As [`MemoryDevice::open`], at this address where one is given, or not at all.
+    ///
+    /// # Errors
+    /// As [`MemoryDevice::open`]; the system's when something else is at the address.
+    pub fn open_at(path: &Path, len: u64, coherence: Coherence, address: Option<u64>) -> Result<Self, MapError> {
+        Self::map(path, Some(len), coherence, address)
+    }
+
+    fn map(path: &Path, len: Option<u64>, coherence: Coherence, address: Option<u64>) -> Result<Self, MapError> {
         let os = |what| move |source: io::Error| MapError::Os { what, source };
         if coherence == Coherence::Flush && !flush::is_available() {
             let source = io::Error::new(io::ErrorKind::Unsupported, "no instruction for it is known on this processor");
@@ -57,7 +69,10 @@ impl MemoryDevice {
             reserve(&file, needed)?;
         }
         let len = usize::try_from(needed).map_err(|_| MapError::TooShort { size: 0, needed })?;
-        let mapping = Mapping::of_file(file.as_fd(), len)?;
+        let mapping = match address {
+            Some(address) => Mapping::of_file_just_at(file.as_fd(), len, address)?,
+            None => Mapping::of_file(file.as_fd(), len)?,
+        };
         let file = (!is_device).then_some((metadata.dev(), metadata.ino()));
         Ok(MemoryDevice { mapping, path: path.to_owned(), coherence, file })
     }

@@ -32,6 +32,8 @@ pub struct NodeConfig {
     pub populate: bool,
     /// Let other processes of this host map the memory.
     pub shared_memory: bool,
+    /// The memory is this file, and outlives the process; empty: it goes with it.
+    pub segment_file: String,
     /// Whose keys dummy clients name.
     pub tenant_id: String,
     /// How dummy clients are served; `None`: not at all.
@@ -99,6 +101,7 @@ impl NodeConfig {
             segment_bytes: values.number("global_segment_size"),
             populate: values.flag("populate"),
             shared_memory: values.flag("shared_memory") && ClientConfig::default().shared_memory,
+            segment_file: values.text("segment_file").to_owned(),
             tenant_id: values.text("tenant_id").to_owned(),
             dummies: values.flag("serve_dummies").then_some(dummies),
             page_port: values.flag("enable_http_server").then(|| port("http_port")),
@@ -133,6 +136,7 @@ impl NodeConfig {
             data_port: self.data_port,
             shared_memory: self.shared_memory,
             populate_segment: self.populate,
+            segment_file: (!self.segment_file.is_empty()).then(|| self.segment_file.clone().into()),
             ..ClientConfig::default()
         })
     }

@@ -40,6 +40,7 @@ pub static NODE: Table = Table {
                 Setting::peer("local_buffer_size", Kind::Bytes, "0", "Staging memory of a client.")
                     .unit(Unit::Bytes)
                     .no_effect("a node reads and writes nothing itself"),
+                Setting::ours("segment_file", Kind::Text, "", "The memory is this file, on a tmpfs or hugetlbfs of this host (/dev/shm/...), with PATH.directory beside it, and outlives the process: the next one with the same file and size takes over what is in it. Other processes reach it over TCP. Empty: it goes with the process."),
                 Setting::ours("shared_memory", Kind::Bool, "true", "Let other processes of this host map the memory (YB_SHM=0 in the environment says no)."),
             ],
         ),

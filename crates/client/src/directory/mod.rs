@@ -4,6 +4,7 @@
 //! has a connection of its own. What a directory says is true as long as every master that may place objects in the
 //! segment tells what it does; where that is not known, the directory is thrown away.
 
+mod journal;
 mod keeper;
 mod table;
 
@@ -13,12 +14,36 @@ use parking_lot::Mutex;
 use yb_types::SegmentId;
 use yb_wire::messages::{DirectoryEntry, SyncDirectoryReply};
 
+pub(crate) use journal::{Found, Identity, Journal};
 pub(crate) use keeper::{Keeper, KeeperDuty};
 pub(crate) use table::{Change, Table};
 
 /// The directories of all segments that a client lends.
 #[derive(Debug, Default)]
-pub(crate) struct Directories(Mutex<BTreeMap<SegmentId, Table>>);
+pub(crate) struct Directories(Mutex<BTreeMap<SegmentId, Directory>>);
+
+/// One of them, and its log where it has one.
+#[derive(Debug)]
+struct Directory {
+    table: Table,
+    journal: Option<Journal>,
+}
+
+impl Directory {
+    fn change(&mut self, change: &Change<'_>) {
+        self.table.change(change);
+        if let Some(journal) = &mut self.journal {
+            journal.note(change);
+        }
+    }
+
+    /// What was changed is there for another process too.
+    fn commit(&mut self) {
+        if let Some(journal) = &mut self.journal {
+            journal.commit(&self.table);
+        }
+    }
+}
 
 /// What is to be done with an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,8 +62,17 @@ const TELL: u8 = 2;
 
 impl Directories {
     /// Begins one for a new segment.
-    pub(crate) fn add(&self, id: SegmentId, table: Table) {
-        self.0.lock().insert(id, table);
+    pub(crate) fn add(&self, id: SegmentId, table: Table, journal: Option<Journal>) {
+        self.0.lock().insert(id, Directory { table, journal });
+    }
+
+    /// The process leaves; another one may take over what has a log.
+    pub(crate) fn close(&self) {
+        for Directory { table, journal } in self.0.lock().values_mut() {
+            if let Some(mut journal) = journal.take() {
+                journal.close(table);
+            }
+        }
     }
 
     /// The segment is gone.
@@ -49,14 +83,22 @@ impl Directories {
     /// Before a master hears of this client: what cannot be trusted goes. Answers whether anything is left.
     pub(crate) fn introduce(&self) -> bool {
         let mut all = self.0.lock();
-        all.values_mut().filter(|table| table.is_doubted()).for_each(clear);
-        all.values().any(|table| !table.is_empty())
+        for directory in all.values_mut().filter(|directory| directory.table.is_doubted()) {
+            clear(directory);
+            directory.commit();
+        }
+        all.values().any(|directory| !directory.table.is_empty())
     }
 
     /// Before a master is asked to mount: it may place objects from here on. `keeps`: it tells what it does.
     pub(crate) fn before_mount(&self, keeps: bool) {
-        for table in self.0.lock().values_mut() {
-            if keeps { table.change(&Change::Doubt(true)) } else { clear(table) }
+        for directory in self.0.lock().values_mut() {
+            if keeps {
+                directory.change(&Change::Doubt(true))
+            } else {
+                clear(directory)
+            }
+            directory.commit();
         }
     }
 
@@ -67,7 +109,7 @@ impl Directories {
 
     /// The life of the master that told it and its last batch, and whether it is in doubt.
     pub(crate) fn standing(&self, id: SegmentId) -> Option<((u64, u64), bool)> {
-        self.0.lock().get(&id).map(|table| (table.mark(), table.is_doubted()))
+        self.0.lock().get(&id).map(|directory| (directory.table.mark(), directory.table.is_doubted()))
     }
 
     /// Notes an answer to a question that was asked while the directory was, or was not, in doubt.
@@ -76,20 +118,20 @@ impl Directories {
             return Followed::Tell(told.incarnation);
         }
         let mut followed = Followed::Nothing;
-        self.with(id, |table| {
-            if was_doubted {
-                table.change(&Change::Doubt(false));
+        self.with(id, |directory| {
+            if was_doubted && directory.table.is_doubted() {
+                directory.change(&Change::Doubt(false));
             }
             let mark = (told.incarnation, told.batch);
-            if table.mark() == mark && told.order != CLEAR_FIRST {
+            if directory.table.mark() == mark && told.order != CLEAR_FIRST {
                 return;
             }
             if told.order == CLEAR_FIRST {
-                table.change(&Change::Clear);
+                directory.change(&Change::Clear);
             }
-            told.struck.iter().for_each(|offset| table.change(&Change::Strike(*offset)));
-            told.published.iter().for_each(|entry| table.change(&Change::Note(*entry)));
-            table.change(&Change::Mark { incarnation: mark.0, applied: mark.1 });
+            told.struck.iter().for_each(|offset| directory.change(&Change::Strike(*offset)));
+            told.published.iter().for_each(|entry| directory.change(&Change::Note(*entry)));
+            directory.change(&Change::Mark { incarnation: mark.0, applied: mark.1 });
             followed = Followed::Noted;
         });
         followed
@@ -105,8 +147,8 @@ impl Directories {
         // Copied, for the master is not to be waited for with the directory locked.
         let mut kept = Vec::new();
         let (mut bytes, mut next) = (0, None);
-        self.with(id, |table| {
-            for (offset, one) in table.from(from) {
+        self.with(id, |directory| {
+            for (offset, one) in directory.table.from(from) {
                 if kept.len() == PAGE_ENTRIES || bytes > PAGE_BYTES {
                     next = Some(offset);
                     break;
@@ -121,25 +163,26 @@ impl Directories {
 
     /// Strikes out what a master does not want.
     pub(crate) fn strike(&self, id: SegmentId, refused: &[u64]) {
-        self.with(id, |table| refused.iter().for_each(|offset| table.change(&Change::Strike(*offset))));
+        self.with(id, |directory| refused.iter().for_each(|offset| directory.change(&Change::Strike(*offset))));
     }
 
     /// A master has read all of it, in this life.
     pub(crate) fn was_read(&self, id: SegmentId, incarnation: u64) {
-        self.with(id, |table| {
-            table.change(&Change::Mark { incarnation, applied: 0 });
-            table.change(&Change::Doubt(false));
+        self.with(id, |directory| {
+            directory.change(&Change::Mark { incarnation, applied: 0 });
+            directory.change(&Change::Doubt(false));
         });
     }
 
     /// Objects in all of them.
     pub(crate) fn objects(&self) -> u64 {
-        self.0.lock().values().map(|table| table.len() as u64).sum()
+        self.0.lock().values().map(|directory| directory.table.len() as u64).sum()
     }
 
-    fn with(&self, id: SegmentId, act: impl FnOnce(&mut Table)) {
-        if let Some(table) = self.0.lock().get_mut(&id) {
-            act(table);
+    fn with(&self, id: SegmentId, act: impl FnOnce(&mut Directory)) {
+        if let Some(directory) = self.0.lock().get_mut(&id) {
+            act(directory);
+            directory.commit();
         }
     }
 }
@@ -148,7 +191,7 @@ impl Directories {
 const PAGE_ENTRIES: usize = 512;
 const PAGE_BYTES: usize = 256 << 10;
 
-fn clear(table: &mut Table) {
+fn clear(table: &mut Directory) {
     table.change(&Change::Clear);
     table.change(&Change::Mark { incarnation: 0, applied: 0 });
     table.change(&Change::Doubt(false));
@@ -182,7 +225,7 @@ mod tests {
 
     fn filled() -> Directories {
         let all = Directories::default();
-        all.add(ID, Table::default());
+        all.add(ID, Table::default(), None);
         assert_eq!(all.follow(ID, &told(5, 1, 0, &[], &[0, 64, 128]), false), Followed::Noted);
         all
     }
@@ -220,7 +263,7 @@ mod tests {
     #[test]
     fn pages_follow_each_other() {
         let all = Directories::default();
-        all.add(ID, Table::default());
+        all.add(ID, Table::default(), None);
         let offsets: Vec<u64> = (0..1200).map(|n| n * 64).collect();
         all.follow(ID, &told(5, 1, 0, &[], &offsets), false);
         let (mut from, mut seen) = (Some(0), Vec::new());

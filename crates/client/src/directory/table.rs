@@ -116,6 +116,18 @@ impl Table {
         self.entries.is_empty()
     }
 
+    /// What makes this table of an empty one.
+    pub(crate) fn changes(&self, mut sink: impl FnMut(&Change<'_>)) {
+        self.entries.iter().for_each(|(offset, kept)| sink(&Change::Note(kept.entry(*offset))));
+        sink(&Change::Mark { incarnation: self.incarnation, applied: self.applied });
+        sink(&Change::Doubt(self.doubted));
+    }
+
+    /// About so many bytes does a log of it take.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.entries.len() as u64 * 256
+    }
+
     /// From an offset on, in order.
     pub(crate) fn from(&self, offset: u64) -> impl Iterator<Item = (u64, &Kept)> {
         self.entries.range(offset..).map(|(offset, kept)| (*offset, kept))
@@ -123,7 +135,7 @@ impl Table {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     pub(crate) fn entry(offset: u64, key: &str) -> DirectoryEntry<'_> {

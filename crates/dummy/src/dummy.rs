@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use yb_client::{Duplicates, Error, ForeignMemory, GetItem, Health, LocalBuffer, PutItem, RangesItem, Result};
+use yb_client::{
+    Duplicates, Error, ForeignMemory, GetItem, Health, LocalBuffer, ProbePolicy, PutItem, RangesItem, Result,
+};
 use yb_mem::{MemorySegment, SegmentOptions, SharedMemory};
 use yb_types::{ClientId, ReplicateConfig};
 
@@ -101,6 +103,11 @@ impl Dummy {
     /// When that cannot be found out.
     pub fn exists(&self, key: impl AsRef<[u8]>) -> Result<bool> {
         self.0.exists(key.as_ref())
+    }
+
+    /// Whether objects can be read; which of them get read leases is told by `policy`.
+    pub fn batch_probe<K: AsRef<[u8]>>(&self, keys: &[K], policy: ProbePolicy) -> Vec<Result<bool>> {
+        self.0.batch_probe(&borrow(keys), policy)
     }
 
     /// Whether objects can be read: one request.

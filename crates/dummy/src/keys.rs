@@ -1,7 +1,10 @@
 //! Existence, size, removal.
 
-use yb_client::{Error, Result};
-use yb_wire::messages::{LocalBatchRemoveArgs, LocalForceArgs, LocalKeyArgs, LocalKeysArgs, LocalRemoveArgs};
+use yb_client::{Error, ProbePolicy, Result};
+use yb_wire::messages::{
+    GrantLeasePolicy, LeaseMode, LocalBatchProbeKeyArgs, LocalBatchRemoveArgs, LocalForceArgs, LocalKeyArgs,
+    LocalKeysArgs, LocalRemoveArgs,
+};
 use yb_wire::{Call, List, call};
 
 use crate::core::Core;
@@ -28,6 +31,23 @@ impl Core {
         });
         match answers {
             Ok(answers) => answers.into_iter().map(named::<call::BatchIsExistInternal, _>).collect(),
+            Err(error) => repeated(&error, keys.len()),
+        }
+    }
+
+    pub(crate) fn batch_probe(&self, keys: &[&[u8]], policy: ProbePolicy) -> Vec<Result<bool>> {
+        let policy = match policy {
+            ProbePolicy::None => GrantLeasePolicy { lease_mode: LeaseMode::NONE.0, candidate_size: 0 },
+            ProbePolicy::LastHitOnly(candidate_size) => {
+                GrantLeasePolicy { lease_mode: LeaseMode::LAST_HIT_ONLY.0, candidate_size }
+            }
+        };
+        let args = LocalBatchProbeKeyArgs { keys: List::from(keys), policy };
+        let answers = self.open().and_then(|()| {
+            self.link.ask_each::<call::BatchProbeKeyInternal, bool>(&args, (keys.len(), 0), Repeat::Harmless)
+        });
+        match answers {
+            Ok(answers) => answers.into_iter().map(named::<call::BatchProbeKeyInternal, _>).collect(),
             Err(error) => repeated(&error, keys.len()),
         }
     }

@@ -63,6 +63,11 @@ impl DaemonLink {
         }
     }
 
+    /// The generation in whose words a call is made: 0.3.13, which every daemon knows, and 0.3.14 for what that brought.
+    fn table<C: Call>(&self) -> &'static WireTable {
+        if self.table.signature(C::RPC).is_ok() { self.table } else { WireTable::of(WireVersion::V0_3_14) }
+    }
+
     /// For messages.
     pub(crate) fn address(&self) -> String {
         self.address.to_string()
@@ -94,7 +99,7 @@ impl DaemonLink {
     ) -> Result<T> {
         let rpc = C::RPC.name();
         let unusable = |error: &dyn std::fmt::Display| Error::Invalid(format!("{rpc}: {error}").into());
-        let signature = self.table.signature(C::RPC).map_err(|error| unusable(&error))?;
+        let signature = self.table::<C>().signature(C::RPC).map_err(|error| unusable(&error))?;
         let mut body = Vec::with_capacity(256);
         yb_pack::encode(args, &signature.args, Form::Bare, &mut body).map_err(|error| unusable(&error))?;
         let deadline = self.pool.deadline_in(within);
@@ -104,7 +109,7 @@ impl DaemonLink {
         }
         let reply = answer.map_err(|error| self.unanswered(rpc, &error))?;
         let limits = Limits { max_elements: REPLY_ELEMENTS };
-        let decoded = yb_wire::decode_reply::<C>(self.table, &reply, limits)
+        let decoded = yb_wire::decode_reply::<C>(self.table::<C>(), &reply, limits)
             .map_err(|error| self.nonsense(rpc, format!("its answer makes no sense: {error}")))?;
         Ok(read(decoded))
     }

@@ -7,7 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use yb_client::{Client, ClientConfig, Duplicates, Error, GetItem, Health, LocalBuffer, Parts, PutItem};
+use yb_client::{
+    Client, ClientConfig, Duplicates, Error, Fragment, GetItem, Health, LocalBuffer, Parts, ProbePolicy, PutItem,
+    RangesItem,
+};
 use yb_daemon::{Daemon, DaemonSettings};
 use yb_dummy::{Dummy, DummyConfig};
 use yb_env::Clock;
@@ -294,4 +297,37 @@ fn a_killed_dummy_is_reclaimed_at_once_and_its_objects_stay() {
     assert!(clock.now().since(killed) < Duration::from_secs(8));
     assert_eq!(host.daemon().stats().windows, 1);
     assert!(other.get("childs").unwrap() == bytes(7, 100_000));
+}
+
+#[test]
+fn probes_and_ranges_go_through_the_daemon() {
+    let host = Host::start();
+    let dummy = host.attach(MIB as u64);
+    let value = bytes(7, 100_000);
+    for key in ["a", "b", "c"] {
+        put(&dummy, key, &value).unwrap();
+    }
+    let keys = ["a", "b", "c", "missing"];
+    assert_eq!(dummy.batch_probe(&keys, ProbePolicy::None), [Ok(true), Ok(true), Ok(true), Ok(false)]);
+    assert_eq!(host.client.remove("c", false), Ok(()), "a probe of this kind takes no lease");
+    assert_eq!(dummy.batch_probe(&keys[..2], ProbePolicy::LastHitOnly(2)), [Ok(true), Ok(true)]);
+    assert_eq!(host.client.remove("b", false).unwrap_err().code(), ErrorCode::OBJECT_HAS_LEASE);
+    for answer in dummy.batch_probe(&keys, ProbePolicy::LastHitOnly(3)) {
+        assert_eq!(answer.unwrap_err().code(), ErrorCode::INVALID_PARAMS, "four keys are no groups of three");
+    }
+
+    let (mut first, mut last, mut past) = (vec![0; 10], vec![0; 1000], vec![0; 2]);
+    let fragment = |offset: u64, memory| Fragment { offset, memory: LocalBuffer::destination(memory) };
+    let fragments = vec![fragment(0, &mut first), fragment(99_000, &mut last), fragment(99_999, &mut past)];
+    let mut missing = vec![0; 5];
+    let items = [
+        RangesItem { key: b"a", fragments },
+        RangesItem { key: b"missing", fragments: vec![fragment(0, &mut missing)] },
+    ];
+    let answers = dummy.batch_get_ranges(&items);
+    drop(items);
+    assert_eq!((&answers[0][0], &answers[0][1]), (&Ok(10), &Ok(1000)));
+    assert_eq!(answers[0][2].as_ref().unwrap_err().code(), ErrorCode::INVALID_PARAMS);
+    assert_eq!(answers[1], [Err(Error::NotFound)]);
+    assert!(first == value[..10] && last == value[99_000..] && past == [0, 0]);
 }

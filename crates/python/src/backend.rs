@@ -4,8 +4,8 @@
 //! which answers as closed when the store is a dummy.
 
 use yb_client::{
-    Client, Duplicates, Error, ForeignMemory, GetItem, Health, LocalBuffer, Lookup, PutItem, PutOutcome, RangesItem,
-    Result,
+    Client, Duplicates, Error, ForeignMemory, GetItem, Health, LocalBuffer, Lookup, ProbePolicy, PutItem, PutOutcome,
+    RangesItem, Result,
 };
 use yb_dummy::{Dummy, Found};
 use yb_types::{
@@ -63,6 +63,8 @@ impl Backend<'_> {
         fn exists<K>(key: K) -> Result<bool>;
         /// Whether objects can be read.
         fn batch_exists<K>(keys: &[K]) -> Vec<Result<bool>>;
+        /// Whether objects can be read, with leases as the policy says.
+        fn batch_probe<K>(keys: &[K], policy: ProbePolicy) -> Vec<Result<bool>>;
         /// Bytes of an object.
         fn size<K>(key: K) -> Result<u64>;
         /// Removes an object.

@@ -2,7 +2,10 @@
 
 use yb_client::{Error, ProbePolicy};
 use yb_types::ErrorCode;
-use yb_wire::messages::{ErrorOr, LocalBatchRemoveArgs, LocalForceArgs, LocalKeyArgs, LocalKeysArgs, LocalRemoveArgs};
+use yb_wire::messages::{
+    ErrorOr, LeaseMode, LocalBatchProbeKeyArgs, LocalBatchRemoveArgs, LocalForceArgs, LocalKeyArgs, LocalKeysArgs,
+    LocalRemoveArgs,
+};
 
 use crate::service::{Shared, code, signed};
 
@@ -18,6 +21,16 @@ pub(super) fn batch_exists(shared: &Shared, args: LocalKeysArgs<'_>) -> Vec<Erro
 pub(super) fn probe(shared: &Shared, args: LocalKeyArgs<'_>) -> ErrorOr<bool> {
     let answer = shared.client.batch_probe(&[args.key], ProbePolicy::None).pop();
     answer.unwrap_or(Err(Error::Closed)).map_err(|error| code(&error))
+}
+
+pub(super) fn batch_probe(shared: &Shared, args: LocalBatchProbeKeyArgs<'_>) -> Vec<ErrorOr<bool>> {
+    let policy = match args.policy.mode() {
+        LeaseMode::NONE => ProbePolicy::None,
+        LeaseMode::LAST_HIT_ONLY => ProbePolicy::LastHitOnly(args.policy.candidate_size),
+        _ => return args.keys.iter().map(|_| Err(ErrorCode::INVALID_PARAMS)).collect(),
+    };
+    let answers = shared.client.batch_probe(&args.keys.to_vec(), policy).into_iter();
+    answers.map(|answer| answer.map_err(|error| code(&error))).collect()
 }
 
 pub(super) fn size(shared: &Shared, args: LocalKeyArgs<'_>) -> ErrorOr<i64> {

@@ -118,6 +118,7 @@ fn dispatch_keys(call: Incoming<'_>, reply: Reply<'_>) -> Outcome {
         Rpc::RemoveByRegexInternal => call.answer::<call::RemoveByRegexInternal>(reply, keys::remove_by_regex),
         Rpc::RemoveAllInternal => call.answer::<call::RemoveAllInternal>(reply, keys::remove_all),
         Rpc::ProbeKeyInternal => call.answer::<call::ProbeKeyInternal>(reply, keys::probe),
+        Rpc::BatchProbeKeyInternal => call.answer::<call::BatchProbeKeyInternal>(reply, keys::batch_probe),
         Rpc::LocalCreateCopyTask => call.answer::<call::LocalCreateCopyTask>(reply, tasks::copy),
         Rpc::LocalCreateMoveTask => call.answer::<call::LocalCreateMoveTask>(reply, tasks::move_),
         Rpc::LocalQueryTask => tasks::query(call, reply),

@@ -46,7 +46,7 @@ impl ExistOptions {
 impl Store {
     fn probe(&self, py: Python<'_>, keys: &[Key], policy: ProbePolicy) -> Vec<i64> {
         self.with(py, vec![INVALID; keys.len()], |live, last| {
-            let answers = live.client().batch_probe(&slices(keys), policy).into_iter();
+            let answers = live.backend().batch_probe(&slices(keys), policy).into_iter();
             let refused = |answer: &Result<bool, Error>| matches!(answer, Err(Error::Invalid(_)));
             answers
                 .zip(keys)

@@ -35,6 +35,15 @@ test-integrations-light: wheel ## the same without vLLM, and the tensor calls un
 test-interleavings: ## races of the catalog under a scheduler that tries interleavings, with planted faults (compiles apart)
 	scripts/test_interleavings.sh
 
+SEEDS ?= 1000
+FIRST ?= 0
+.PHONY: sim sim-faults
+sim: ## a whole cluster from one seed each (SEEDS=10000; SEED=n replays one and says what happened)
+	$(CARGO) run -q --locked --profile sim -p yb-sim -- $(if $(SEED),--seed $(SEED),$(SEEDS) $(FIRST))
+
+sim-faults: ## faults planted in the catalog, each of which the simulator must find
+	$(CARGO) test -q --locked --profile sim -p yb-sim --features planted --test planted -- --nocapture
+
 test-rdma: ## RDMA over soft-RoCE rails, a DAX device and an NVMe disk, in the machine that RDMA_VM names; skipped without one
 	scripts/test_rdma.sh
 	scripts/test_devices_vm.sh

@@ -18,6 +18,7 @@ use crate::groups::Groups;
 use crate::key::{KeyHash, KeyHasher, SHARDS, Tenant};
 use crate::live::Live;
 use crate::placement::PlacementPolicy;
+use crate::planted::{Fault, planted};
 use crate::segment::{Hold, MountedSegment};
 use crate::segments::{SegmentTable, Segments};
 use crate::settings::{BadSettings, CatalogSettings};
@@ -337,6 +338,7 @@ impl Catalog {
         let copier = entry.copier_of(replica);
         let (until, for_writer, revoked) = match (leave, copier) {
             (Leave::Readable | Leave::Evicted, Some(copier)) => (copier.until, true, false),
+            (Leave::Readable | Leave::Evicted, None) if planted(Fault::FreeUnderLease) => (now, false, false),
             (Leave::Readable | Leave::Evicted, None) => (entry.lease_end().min(now + READ_LIMIT), false, false),
             (Leave::Unfinished { until, revoked }, _) => (until, true, revoked),
         };

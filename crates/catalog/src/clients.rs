@@ -18,6 +18,7 @@ use yb_types::{ClientId, ClientStatus, ErrorCode, MonotonicTime};
 
 use crate::catalog::Catalog;
 use crate::effects::{Effects, UnmountCause};
+use crate::planted::{Fault, planted};
 use crate::segment::{MountedSegment, Reach};
 use crate::segments::Registry;
 
@@ -143,7 +144,8 @@ impl Clients {
     fn turns(&mut self, patience: Patience, now: MonotonicTime) -> Vec<Turn> {
         let held_up = self.last_check.map_or(Duration::ZERO, |last| now.since(last));
         self.last_check = Some(now);
-        let extra = if held_up > CHECK_LATE { held_up } else { Duration::ZERO };
+        let slept = held_up > CHECK_LATE && !planted(Fault::SleepCounts);
+        let extra = if slept { held_up } else { Duration::ZERO };
         let mut turns = Vec::new();
         for (&client, known) in &mut self.by_id {
             known.last_seen = (known.last_seen + extra).min(now);

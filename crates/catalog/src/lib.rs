@@ -42,6 +42,7 @@ mod pattern;
 mod placement;
 mod placing;
 mod plan;
+mod planted;
 mod publish;
 mod put;
 mod reclaim;
@@ -78,6 +79,9 @@ pub use lookup::Probe;
 pub use pattern::{KeyPattern, KeyWalk};
 pub use placement::{PlacementPolicy, PlacementRequest, PlacementView, Random, SegmentGroup};
 pub use plan::{DynamicCall, DynamicPlan, Elsewhere, NoPlan, Source};
+pub use planted::Fault;
+#[cfg(feature = "planted")]
+pub use planted::plant;
 pub use put::PutCall;
 pub use reclaim::{EvictionGoal, Reclaimed};
 pub use remove::Force;

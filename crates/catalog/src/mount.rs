@@ -11,6 +11,7 @@ use yb_types::{ClientId, ErrorCode, MonotonicTime, Segment, SegmentId, SegmentSt
 use crate::catalog::Catalog;
 use crate::clients::{Clients, Sign};
 use crate::effects::{Effects, MountRefusal, SegmentGone, UnmountCause};
+use crate::planted::{Fault, planted};
 use crate::segment::{MountedSegment, Place, Reach};
 use crate::segments::Registry;
 
@@ -82,6 +83,7 @@ impl Catalog {
         }
         self.hear_of(&mut clients, &mut registry, client, now)?;
         let rests_until = registry.born_by(now) + self.longest_read();
+        let rests_until = if planted(Fault::RemountWithoutRest) { now } else { rests_until };
         let mut mounting = Mounting { clients: &mut clients, registry: &mut registry, client, now, effects };
         for segment in segments {
             self.add_if_missing(&mut mounting, segment, rests_until);

@@ -11,6 +11,8 @@ use std::collections::BTreeMap;
 
 use yb_types::{ClientId, ErrorCode, MonotonicTime};
 
+use crate::planted::{Fault, planted};
+
 /// The key's hash within its shard (two keys with one hash make a client wait for nothing; that is harmless), the
 /// writer, and a number that tells the writes of such a pair apart.
 type Name = (u32, ClientId, u64);
@@ -58,7 +60,7 @@ impl Overtaken {
             self.records.retain(|_, record| record.until > now);
             self.sweep_at = SWEEP_MIN.max(2 * self.records.len());
         }
-        if until > now {
+        if until > now && !planted(Fault::ForgetOvertaken) {
             self.records.insert((word, writer, self.next), Record { until, answer });
             self.next += 1;
         }

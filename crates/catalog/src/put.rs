@@ -23,6 +23,7 @@ use crate::lookup::GROUP;
 use crate::overtaken::GoneWrite;
 use crate::placement::Random;
 use crate::placing::{Placed, Run, SpaceWanted};
+use crate::planted::{Fault, planted};
 use crate::reclaim::MakeRoom;
 use crate::segments::SegmentTable;
 use crate::shard::ShardState;
@@ -283,21 +284,32 @@ impl Catalog {
         }
         let standing = match (found, batch.manner) {
             (None, _) => Standing::default(),
-            (Some(slot), Manner::Put | Manner::Promotion) => self.clear_the_way(batch, item, state, slot)?,
+            (Some(slot), Manner::Put | Manner::Promotion) => self.clear_the_way(batch, state, slot)?,
             (Some(slot), Manner::Upsert) => standing(batch, item, state, slot)?,
         };
+        if let Some(silent) = standing.silent.filter(|_| planted(Fault::RefusedPutErases)) {
+            self.erase(state, silent, Leave::Readable, now, batch.effects);
+            return Err(PutRefusal::NoSpace);
+        }
         let facts = facts(batch, item, state, standing);
         let slot = state.slab.reserve().ok_or(PutRefusal::CatalogFull)?;
-        let replaces = standing.readable.map_or(0, |old| state.slab[old].memory_bytes());
+        let replaced = standing.readable.or(standing.silent);
+        let replaces = replaced.map_or(0, |old| state.slab[old].memory_bytes());
         match self.charge_and_place(batch, item, slot, Wanted { table, replicas: facts.replicas_wanted, replaces }) {
             Ok(replicas) => {
                 if let Some(old) = standing.unfinished {
                     self.overtake(batch, state, old, item.hash.word);
                 }
+                if let Some(silent) = standing.silent {
+                    self.erase(state, silent, Leave::Readable, now, batch.effects);
+                }
                 self.fill(batch, item, state, slot, (&replicas, facts));
                 match standing.readable {
                     Some(readable) => state.publish_beside(slot, readable),
                     None => state.publish(slot, item.hash.word),
+                }
+                if planted(Fault::PublishEarly) && standing.readable.is_none() {
+                    state.finish(slot, now, None);
                 }
                 Ok(slot)
             }
@@ -308,36 +320,26 @@ impl Catalog {
         }
     }
 
-    /// Refuses when the key is taken; removes what is left of a lost or abandoned object.
-    fn clear_the_way(
-        &self,
-        batch: &mut Batch<'_>,
-        item: &Item<'_>,
-        state: &mut ShardState,
-        slot: u32,
-    ) -> Result<Standing, PutRefusal> {
-        let Caller { tenant, client, now } = batch.call.caller;
+    /// Refuses when the key is taken; else answers what gives way once there is space: an object whose nodes are all
+    /// silent, so that nobody can read it, and a write that was abandoned. Until then both stay as they are.
+    fn clear_the_way(&self, batch: &Batch<'_>, state: &ShardState, slot: u32) -> Result<Standing, PutRefusal> {
+        let Caller { client, now, .. } = batch.call.caller;
         let entry = &state.slab[slot];
-        if entry.is_finished() {
-            if entry.is_referenced() || ObjectView::readable(entry, &self.segments.load()).is_some() {
-                return Err(PutRefusal::Exists);
+        let silent = entry.is_finished().then_some(slot);
+        if silent.is_some() && (entry.is_referenced() || ObjectView::readable(entry, &self.segments.load()).is_some()) {
+            return Err(PutRefusal::Exists);
+        }
+        // Of the silent object it is the upsert that is under way, which would have the key after it.
+        let unfinished = state.write_under_way(slot);
+        if let Some(write) = unfinished.map(|write| &state.slab[write]) {
+            if write.started() + self.settings.discard_timeout >= now {
+                return Err(PutRefusal::Busy);
             }
-            // All its nodes are silent: nobody can read it, and this caller has its bytes.
-            self.erase(state, slot, Leave::Readable, now, batch.effects);
-            // An upsert of it that is under way has the key then.
-            return match state.find(tenant, item.hash.word, item.key) {
-                Some(write) => self.clear_the_way(batch, item, state, write),
-                None => Ok(Standing::default()),
-            };
+            if write.creator == client {
+                return Err(PutRefusal::OwnWriteOpen);
+            }
         }
-        if entry.started() + self.settings.discard_timeout >= now {
-            return Err(PutRefusal::Busy);
-        }
-        if entry.creator == client {
-            return Err(PutRefusal::OwnWriteOpen);
-        }
-        self.overtake(batch, state, slot, item.hash.word);
-        Ok(Standing::default())
+        Ok(Standing { readable: None, unfinished, silent })
     }
 
     /// Gives up an unfinished write for another one of the same key.

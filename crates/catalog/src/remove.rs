@@ -14,6 +14,7 @@ use crate::entry::{Entry, Replica};
 use crate::frees::Frees;
 use crate::key::{KeyHash, Tenant};
 use crate::lookup::GROUP;
+use crate::planted::{Fault, planted};
 use crate::shard::ShardState;
 
 /// Whether leases count.
@@ -171,7 +172,7 @@ pub(crate) fn may_remove(entry: &Entry, force: Force, now: MonotonicTime) -> Res
     if !entry.is_finished() {
         return Err(ErrorCode::REPLICA_IS_NOT_READY);
     }
-    if force == Force::No && entry.kept_until() > now {
+    if force == Force::No && entry.kept_until() > now && !planted(Fault::RemoveUnderLease) {
         return Err(ErrorCode::OBJECT_HAS_LEASE);
     }
     let is_written = entry.replicas.as_slice().iter().any(|replica| !replica.is_complete());

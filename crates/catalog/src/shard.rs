@@ -19,6 +19,7 @@ use crate::extras::SoftPin;
 use crate::key::Tenant;
 use crate::list::List;
 use crate::overtaken::Overtaken;
+use crate::planted::{Fault, planted};
 use crate::segments::SegmentTable;
 use crate::slab::Slab;
 use crate::table::Table;
@@ -269,6 +270,7 @@ impl ShardState {
 fn is_evictable(entry: &Entry, take_soft_pinned: bool, now: MonotonicTime) -> bool {
     let pinned = !take_soft_pinned && entry.soft_pin().is_some_and(|pin| pin.holds(now));
     let leased = entry.lease_end() > now || entry.membership().is_some_and(|own| own.group.is_held(now));
+    let leased = leased && !planted(Fault::EvictUnderLease);
     !entry.has(flag::HARD_PIN) && !pinned && !leased && !entry.is_referenced() && !entry.is_being_offloaded()
 }
 

@@ -10,6 +10,7 @@ use crate::catalog::{Catalog, Leave};
 use crate::effects::Effects;
 use crate::entry::Entry;
 use crate::key::SHARDS;
+use crate::planted::{Fault, planted};
 use crate::segment::MountedSegment;
 use crate::shard::ShardState;
 use crate::sync::atomic::Ordering;
@@ -137,7 +138,8 @@ impl Catalog {
             let word = self.hash(entry.tenant, entry.key.as_slice()).word;
             let gone = self.gone_write(entry, word, ErrorCode::OBJECT_NOT_FOUND);
             state.overtaken.add(gone, now);
-            self.erase(state, slot, Leave::Unfinished { until: gone.until, revoked: false }, now, effects);
+            let until = if planted(Fault::FreeOfDeadWriter) { now } else { gone.until };
+            self.erase(state, slot, Leave::Unfinished { until, revoked: false }, now, effects);
         }
     }
 

@@ -26,6 +26,8 @@ pub(crate) struct Standing {
     pub readable: Option<u32>,
     /// The slot of a write that has not ended.
     pub unfinished: Option<u32>,
+    /// The slot of an object that nobody can read now, and that the write takes the key from.
+    pub silent: Option<u32>,
 }
 
 impl Standing {
@@ -86,7 +88,7 @@ pub(crate) fn standing(
     if unfinished.is_some_and(|write| state.slab[write].creator == batch.call.caller.client) {
         return Err(PutRefusal::OwnWriteOpen);
     }
-    Ok(Standing { readable: entry.is_finished().then_some(slot), unfinished })
+    Ok(Standing { readable: entry.is_finished().then_some(slot), unfinished, silent: None })
 }
 
 impl Facts {

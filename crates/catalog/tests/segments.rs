@@ -131,6 +131,23 @@ fn reach(pool: &Pool, owner: u64) -> Option<Reach> {
 }
 
 #[test]
+fn a_put_that_finds_no_space_takes_nothing_from_silent_nodes() {
+    let mut pool = Pool::with(CatalogSettings::default(), &[("a", MIB)]);
+    let (whole, replaced) = (pool.put("whole", 100), pool.put("replaced", 100));
+    pool.upsert_start(2, "replaced", 200).unwrap();
+    pass(&mut pool, 11, &[]);
+    assert_eq!(reach(&pool, 100), Some(Reach::Offline));
+    assert_eq!(pool.get("whole"), Err(ErrorCode::REPLICA_IS_NOT_READY));
+    let refusal = pool.start(3, "whole", 100).unwrap_err();
+    assert_eq!(refusal.code(), ErrorCode::NO_AVAILABLE_HANDLE, "{refusal}");
+    assert_eq!(pool.start(3, "replaced", 100), Err(PutRefusal::Busy), "its upsert is under way");
+    pool.catalog.ping(client(100), pool.now).unwrap();
+    assert_eq!(pool.get("whole"), Ok(whole), "a write that is refused changes nothing");
+    assert_eq!(pool.get("replaced"), Ok(replaced));
+    pool.catalog.assert_consistent();
+}
+
+#[test]
 fn a_client_loses_trust_in_steps_and_one_that_comes_back_loses_nothing() {
     let mut pool = Pool::with(CatalogSettings::default(), &[("a", MIB), ("b", MIB)]);
     let keys: Vec<String> = (0..40).map(|at| format!("key-{at}")).collect();

@@ -33,48 +33,72 @@ const REPORT_PERIOD: Duration = Duration::from_secs(10);
 
 /// Runs until the waker is stopped.
 pub(crate) fn run(shared: &SharedRef) {
-    let lane = shared.metrics.shared_lane().clone();
-    let mut effects = Effects::default();
-    let mut rng = Rng::seeded(shared.worker_seed.fetch_add(0x9e37_79b9, Ordering::Relaxed));
-    let mut liveness = Timer::new(shared.clock.now(), LIVENESS_PERIOD);
-    let mut reports = Timer::new(shared.clock.now(), REPORT_PERIOD);
-    let mut summaries = Timer::new(shared.clock.now(), REPORT_PERIOD);
-    let (mut sleep, mut suppressed) = (TICK, 0);
+    let mut janitor = Janitor::new(shared);
+    let mut sleep = TICK;
     while shared.janitor.wait(sleep) {
+        sleep = janitor.round(shared);
+    }
+}
+
+/// What the janitor keeps between two rounds.
+pub(crate) struct Janitor {
+    effects: Effects,
+    rng: Rng,
+    liveness: Timer,
+    reports: Timer,
+    summaries: Timer,
+    suppressed: u64,
+}
+
+impl Janitor {
+    pub(crate) fn new(shared: &Shared) -> Janitor {
+        let now = shared.clock.now();
+        Janitor {
+            effects: Effects::default(),
+            rng: Rng::seeded(shared.worker_seed.fetch_add(0x9e37_79b9, Ordering::Relaxed)),
+            liveness: Timer::new(now, LIVENESS_PERIOD),
+            reports: Timer::new(now, REPORT_PERIOD),
+            summaries: Timer::new(now, REPORT_PERIOD),
+            suppressed: 0,
+        }
+    }
+
+    /// Does what is due now; answers how long to sleep after it.
+    pub(crate) fn round(&mut self, shared: &SharedRef) -> Duration {
+        let lane = shared.metrics.shared_lane();
+        let effects = &mut self.effects;
         let now = shared.clock.now();
         lane.add(shared.metrics.janitor_rounds, 1);
         for (segment, client) in shared.graceful.take_due(now) {
-            if let Err(code) = shared.catalog.unmount(segment, client, now, &mut effects) {
+            if let Err(code) = shared.catalog.unmount(segment, client, now, effects) {
                 tracing::debug!(%segment, %code, "a graceful unmount came too late");
             }
         }
-        if liveness.is_due(now) {
+        if self.liveness.is_due(now) {
             invite_to_give_back();
-            shared.catalog.expire_clients(now, &mut effects);
+            shared.catalog.expire_clients(now, effects);
             shared.look_at_quotas();
             shared.look_at_imports();
         }
-        let more = shared.catalog.upkeep(UPKEEP_BUDGET, now, &mut effects);
+        let more = shared.catalog.upkeep(UPKEEP_BUDGET, now, effects);
         shared.catalog.trim_tenants(TRIM_BUDGET, now);
         let eviction = evict(shared, now);
-        shared.waiting.serve(shared, matches!(eviction, Eviction::Exhausted), &mut rng, &mut effects);
-        shared.carry_out(&mut effects, &lane);
-        if reports.is_due(now) {
-            suppressed = say_suppressed(shared, suppressed);
+        shared.waiting.serve(shared, matches!(eviction, Eviction::Exhausted), &mut self.rng, effects);
+        shared.carry_out(effects, lane);
+        if self.reports.is_due(now) {
+            self.suppressed = say_suppressed(shared, self.suppressed);
         }
-        if shared.report.load(Ordering::Relaxed) && summaries.is_due(now) {
+        if shared.report.load(Ordering::Relaxed) && self.summaries.is_due(now) {
             tracing::info!("Master Admin Metrics: {}", summary(shared));
             shared.window.advance(shared, now);
         }
-        sleep = match eviction {
+        let sleep = match eviction {
             Eviction::MoreToDo => Duration::ZERO,
             Eviction::Exhausted => EXHAUSTED_TICK,
             Eviction::Idle if more => Duration::ZERO,
             Eviction::Idle => TICK,
         };
-        if !shared.waiting.is_empty() {
-            sleep = sleep.min(WAITING_TICK);
-        }
+        if shared.waiting.is_empty() { sleep } else { sleep.min(WAITING_TICK) }
     }
 }
 

@@ -40,6 +40,11 @@ impl SlowLane {
         Ok(SlowLane { waiting, clock, queue: Mutex::new(Some(queue)), thread: Mutex::new(Some(thread)) })
     }
 
+    /// A lane without a thread: it takes no job.
+    pub(crate) fn closed(clock: Clock) -> SlowLane {
+        SlowLane { waiting: Arc::default(), clock, queue: Mutex::new(None), thread: Mutex::new(None) }
+    }
+
     /// Jobs that wait or run.
     pub(crate) fn depth(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)

@@ -14,6 +14,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod bare;
 mod command;
 mod config;
 mod control;
@@ -38,6 +39,7 @@ mod waiting;
 mod waker;
 mod weights;
 
+pub use bare::BareMaster;
 pub use command::{CommandStyle, run};
 pub use config::{CompatListener, MasterConfig};
 pub use control::Origin;

@@ -73,7 +73,12 @@ impl Master {
     /// See [`MasterError`]; nothing keeps running after one.
     pub fn start(config: MasterConfig) -> Result<Master, MasterError> {
         let (listeners, versions): (Vec<_>, Vec<_>) = config.listeners().into_iter().unzip();
-        let shared = Arc::new(shared(&config, &versions)?);
+        let mut shared = shared(&config, &versions)?;
+        let metrics = &shared.metrics;
+        let (lane, wait, run) = (metrics.shared_lane().clone(), metrics.slow_wait, metrics.slow_run);
+        shared.slow = SlowLane::start(config.clock.clone(), SlowMeter { lane, wait, run })?;
+        shared.dialer = config.dial_back.map(Dialer::start).transpose()?;
+        let shared = Arc::new(shared);
         // From here on a drop of the half-built master stops what runs.
         let advertise = config.advertise.clone();
         let mut master = Master {
@@ -216,7 +221,8 @@ fn has_port(address: &str) -> bool {
     address.rsplit_once(':').is_some_and(|(host, port)| !host.ends_with(':') && port.parse::<u16>().is_ok())
 }
 
-fn shared(config: &MasterConfig, versions: &[WireVersion]) -> Result<Shared, MasterError> {
+/// What a master works with, before any thread of it runs.
+pub(crate) fn shared(config: &MasterConfig, versions: &[WireVersion]) -> Result<Shared, MasterError> {
     let workers = config.workers.max(1);
     let lease_ttl_ms = u64::try_from(config.catalog.lease_ttl.as_millis()).unwrap_or(u64::MAX);
     let catalog = Catalog::new(config.catalog.clone())?;
@@ -227,7 +233,6 @@ fn shared(config: &MasterConfig, versions: &[WireVersion]) -> Result<Shared, Mas
     let policies = config.tenant_quotas.as_ref().map(open).transpose()?;
     let generations: Vec<String> = versions.iter().map(|version| generation_text(*version)).collect();
     let metrics = MasterMetrics::new(workers + 1, &generations);
-    let meter = SlowMeter { lane: metrics.shared_lane().clone(), wait: metrics.slow_wait, run: metrics.slow_run };
     let storage = StorageAnswer { enable_disk_eviction: config.enable_disk_eviction, quota_bytes: config.quota_bytes };
     Ok(Shared {
         catalog,
@@ -239,8 +244,8 @@ fn shared(config: &MasterConfig, versions: &[WireVersion]) -> Result<Shared, Mas
         janitor: Waker::default(),
         generation_noted: AtomicU64::new(0),
         waiting: WaitingRoom::new(config.put_wait),
-        slow: SlowLane::start(config.clock.clone(), meter)?,
-        dialer: config.dial_back.map(Dialer::start).transpose()?,
+        slow: SlowLane::closed(config.clock.clone()),
+        dialer: None,
         profiles: versions.iter().map(|version| WireProfile::of(*version)).collect(),
         listeners: OnceLock::new(),
         server_counters: OnceLock::new(),

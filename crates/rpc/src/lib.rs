@@ -16,6 +16,6 @@ pub use client::{
     CallFuture, ClientCore, ClientPool, ClientSettings, Completed, Parts, Payload, ReplyBody, Retry, RpcError,
 };
 pub use server::{
-    BackendChoice, BoundListener, ConnectionLimit, CounterSnapshot, DeferredReply, Listener, ListenerTag, Outcome,
-    Reply, Request, Server, ServerCounters, ServerLimits, ServerSettings, Service, StartError,
+    Answered, BackendChoice, BoundListener, ConnectionLimit, CounterSnapshot, DeferredReply, Desk, Listener,
+    ListenerTag, Outcome, Reply, Request, Server, ServerCounters, ServerLimits, ServerSettings, Service, StartError,
 };

@@ -3,6 +3,7 @@
 mod acceptor;
 mod backend;
 mod counters;
+mod desk;
 mod epoll;
 mod gather;
 mod limits;
@@ -24,6 +25,7 @@ use crate::RpcAddress;
 
 use acceptor::{Acceptor, Entrance};
 pub use counters::{CounterSnapshot, ServerCounters};
+pub use desk::{Answered, Desk};
 use epoll::EpollBackend;
 pub use limits::ServerLimits;
 pub use listener::{BoundListener, Listener};

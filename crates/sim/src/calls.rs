@@ -1,0 +1,243 @@
+//! What is asked of the master and what it says: the real wire's bytes on the way, values on both ends.
+
+use yb_pack::Form;
+use yb_rpc::Answered;
+use yb_types::{ClientId, ClientStatus, ErrorCode, ReplicaType, ReplicateConfig, Segment, WireVersion};
+use yb_wire::messages::{
+    BatchPutRevokeArgs, ClientArgs, HelloArgs, KeyArgs, MountSegmentArgs, ObjectMetaRef, PollQuiesceArgs, PutEndArgs,
+    PutRevokeArgs, PutStartArgs, QuiesceConfirmation, QuiesceQuestion, ReMountSegmentArgs, RemoveArgs,
+    UnmountSegmentArgs,
+};
+use yb_wire::{Call, Limits, List, WireTable, call};
+
+use crate::memory::{CELL, WriteId};
+
+/// Keys are few, so that many meet on each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key(pub u8);
+
+impl Key {
+    /// Its name on the wire.
+    pub fn name(self) -> [u8; 3] {
+        [b'k', b'0' + self.0 / 10, b'0' + self.0 % 10]
+    }
+}
+
+/// What a write does to an object that is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manner {
+    /// Leaves it.
+    Put,
+    /// Replaces it.
+    Upsert,
+}
+
+/// How a write is started.
+#[derive(Clone, Copy, Debug)]
+pub struct Start {
+    /// What is written.
+    pub key: Key,
+    /// Put or upsert.
+    pub manner: Manner,
+    /// Cells of the object.
+    pub cells: u32,
+    /// Copies that are wanted.
+    pub copies: u64,
+    /// Never evicted.
+    pub pinned: bool,
+    /// Names the attempt in the ledger; does not travel.
+    pub write: WriteId,
+}
+
+/// A request to the master.
+#[derive(Clone, Debug)]
+pub enum Ask {
+    /// A node of ours introduces itself.
+    Hello,
+    /// A segment joins.
+    Mount(Segment),
+    /// All segments of a client, after `NEED_REMOUNT`.
+    Remount(Segment),
+    /// A segment leaves.
+    Unmount(Segment),
+    /// A sign of life.
+    Ping,
+    /// Confirmed extents go, questions come.
+    Poll(Vec<QuiesceConfirmation>),
+    /// Where a key can be read.
+    Lookup(Key),
+    /// Whether it can.
+    Exist(Key),
+    /// Space for an object.
+    Start(Start),
+    /// Its bytes are there.
+    End(Key, Manner, WriteId),
+    /// It is given up; quietly: nothing of it is in flight.
+    Revoke(Key, Manner, bool),
+    /// It is to go; by force: leases do not count.
+    Remove(Key, bool),
+}
+
+impl Ask {
+    /// Whether a repetition does nothing that the first did not do, as the client has it.
+    pub fn is_repeatable(&self) -> bool {
+        !matches!(self, Ask::Remove(..))
+    }
+}
+
+/// A place where an object lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Its number.
+    pub replica: u64,
+    /// Who serves the memory.
+    pub endpoint: String,
+    /// Where.
+    pub address: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Whether it can be read.
+    pub complete: bool,
+}
+
+/// What the master said.
+#[derive(Clone, Debug)]
+pub enum Said {
+    /// Done, or why not.
+    Done(Result<(), ErrorCode>),
+    /// Places, and for how many milliseconds they may be read.
+    Found(Result<(Vec<Place>, u64), ErrorCode>),
+    /// Yes or no.
+    Exists(Result<bool, ErrorCode>),
+    /// To a ping.
+    Status(Result<ClientStatus, ErrorCode>),
+    /// To a poll.
+    Questions(Vec<QuiesceQuestion>),
+    /// The RPC layer refused the call, or the answer makes no sense.
+    Refused,
+}
+
+fn table() -> &'static WireTable {
+    WireTable::of(WireVersion::V0_3_14)
+}
+
+fn body<C: Call>(args: &C::Args<'_>) -> (u32, Vec<u8>) {
+    let mut out = Vec::with_capacity(128);
+    let Ok(signature) = table().signature(C::RPC) else { return (0, out) };
+    // Every value that the simulator makes exists in this generation.
+    let encoded = yb_pack::encode(args, &signature.args, Form::Bare, &mut out);
+    debug_assert!(encoded.is_ok());
+    (signature.function_id, out)
+}
+
+/// Function and body of a request.
+pub fn encode(ask: &Ask, client_id: ClientId) -> (u32, Vec<u8>) {
+    let tenant_id = &b"default"[..];
+    match ask {
+        Ask::Hello => body::<call::Hello>(&HelloArgs { client_id, node_version: "sim", capabilities: 1 }),
+        Ask::Mount(segment) => body::<call::MountSegment>(&MountSegmentArgs { segment: segment.clone(), client_id }),
+        Ask::Remount(segment) => {
+            body::<call::ReMountSegment>(&ReMountSegmentArgs { segments: vec![segment.clone()], client_id })
+        }
+        Ask::Unmount(segment) => {
+            body::<call::UnmountSegment>(&UnmountSegmentArgs { segment_id: segment.id, client_id })
+        }
+        Ask::Ping => body::<call::Ping>(&ClientArgs { client_id }),
+        Ask::Poll(confirmed) => {
+            body::<call::PollQuiesce>(&PollQuiesceArgs { client_id, confirmed: List::from(confirmed), limit: 64 })
+        }
+        Ask::Lookup(key) => body::<call::GetReplicaList>(&KeyArgs { key: &key.name(), tenant_id }),
+        Ask::Exist(key) => body::<call::ExistKey>(&KeyArgs { key: &key.name(), tenant_id }),
+        Ask::Start(start) => {
+            let config = ReplicateConfig {
+                replica_num: start.copies,
+                with_hard_pin: start.pinned,
+                ..ReplicateConfig::default()
+            };
+            let key = &start.key.name()[..];
+            let slice_length = u64::from(start.cells) * CELL;
+            let args = PutStartArgs { client_id, key, slice_length, config, tenant_id };
+            match start.manner {
+                Manner::Put => body::<call::PutStart>(&args),
+                Manner::Upsert => body::<call::UpsertStart>(&args),
+            }
+        }
+        Ask::End(key, manner, _) => {
+            let object_meta = ObjectMetaRef { key: &key.name(), object_checksum: None };
+            let args = PutEndArgs { client_id, object_meta, replica_type: ReplicaType::ALL, tenant_id };
+            match manner {
+                Manner::Put => body::<call::PutEnd>(&args),
+                Manner::Upsert => body::<call::UpsertEnd>(&args),
+            }
+        }
+        Ask::Revoke(key, _, true) => {
+            let name = key.name();
+            let keys = [&name[..]];
+            let replica_type = ReplicaType::ALL;
+            let args = BatchPutRevokeArgs { client_id, keys: List::from(&keys), replica_type, tenant_id };
+            body::<call::BatchPutRevokeQuiet>(&args)
+        }
+        Ask::Revoke(key, manner, false) => {
+            let args = PutRevokeArgs { client_id, key: &key.name(), replica_type: ReplicaType::ALL, tenant_id };
+            match manner {
+                Manner::Put => body::<call::PutRevoke>(&args),
+                Manner::Upsert => body::<call::UpsertRevoke>(&args),
+            }
+        }
+        Ask::Remove(key, force) => body::<call::Remove>(&RemoveArgs { key: &key.name(), force: *force, tenant_id }),
+    }
+}
+
+fn read<'a, C: Call>(bytes: &'a [u8], then: impl FnOnce(C::Reply<'a>) -> Said) -> Said {
+    yb_wire::decode_reply::<C>(table(), bytes, Limits::default()).map_or(Said::Refused, then)
+}
+
+/// The answer to a request.
+pub fn decode(ask: &Ask, answered: &Answered) -> Said {
+    if answered.error_code() != 0 {
+        return Said::Refused;
+    }
+    let bytes = answered.body();
+    let places = |replicas: Vec<yb_types::ReplicaDescriptor>| -> Vec<Place> {
+        let memory = replicas.iter().filter_map(|replica| {
+            let buffer = replica.memory()?;
+            Some(Place {
+                replica: replica.id.0,
+                endpoint: buffer.transport_endpoint.clone(),
+                address: buffer.buffer_address,
+                size: buffer.size,
+                complete: replica.status == yb_types::ReplicaStatus::COMPLETE,
+            })
+        });
+        memory.collect()
+    };
+    match ask {
+        Ask::Hello => read::<call::Hello>(bytes, |reply| Said::Done(reply.map(|_| ()))),
+        Ask::Mount(_) => read::<call::MountSegment>(bytes, Said::Done),
+        Ask::Remount(_) => read::<call::ReMountSegment>(bytes, Said::Done),
+        Ask::Unmount(_) => read::<call::UnmountSegment>(bytes, Said::Done),
+        Ask::Ping => read::<call::Ping>(bytes, |reply| Said::Status(reply.map(|ping| ping.client_status))),
+        Ask::Poll(_) => read::<call::PollQuiesce>(bytes, |reply| Said::Questions(reply.unwrap_or_default())),
+        Ask::Lookup(_) => read::<call::GetReplicaList>(bytes, |reply| {
+            Said::Found(reply.map(|found| (places(found.replicas), found.lease_ttl_ms)))
+        }),
+        Ask::Exist(_) => read::<call::ExistKey>(bytes, Said::Exists),
+        Ask::Start(start) => {
+            let found = |reply: Result<Vec<yb_types::ReplicaDescriptor>, ErrorCode>| {
+                Said::Found(reply.map(|replicas| (places(replicas), 0)))
+            };
+            match start.manner {
+                Manner::Put => read::<call::PutStart>(bytes, found),
+                Manner::Upsert => read::<call::UpsertStart>(bytes, found),
+            }
+        }
+        Ask::End(_, Manner::Put, _) => read::<call::PutEnd>(bytes, Said::Done),
+        Ask::End(_, Manner::Upsert, _) => read::<call::UpsertEnd>(bytes, Said::Done),
+        Ask::Revoke(_, _, true) => {
+            read::<call::BatchPutRevokeQuiet>(bytes, |mut each| each.pop().map_or(Said::Refused, Said::Done))
+        }
+        Ask::Revoke(_, Manner::Put, false) => read::<call::PutRevoke>(bytes, Said::Done),
+        Ask::Revoke(_, Manner::Upsert, false) => read::<call::UpsertRevoke>(bytes, Said::Done),
+        Ask::Remove(..) => read::<call::Remove>(bytes, Said::Done),
+    }
+}

@@ -1,0 +1,141 @@
+//! Requests on their way to the master and back, and what the master does by itself.
+
+use std::time::Duration;
+
+use yb_types::{ClientId, MonotonicTime};
+
+use crate::calls::{Ask, decode, encode};
+use crate::parties::Party;
+use crate::scenario::Dice;
+use crate::world::{CallUnderWay, Caller, Event, World};
+
+impl World {
+    /// Sends a request that must be answered by then.
+    pub(crate) fn ask(&mut self, from: Caller, id: ClientId, ask: Ask, until: MonotonicTime) {
+        let bytes = encode(&ask, id);
+        self.note(|| format!("{from:?} asks {ask:?}"));
+        let master_life = self.master.process.life;
+        let (said, open, repeated) = (None, true, false);
+        self.calls.push(CallUnderWay { from, id, ask, bytes, master_life, said, open, repeated, until });
+        self.send_call(self.calls.len() - 1);
+    }
+
+    fn send_call(&mut self, call: usize) {
+        let (party, until) = (self.calls[call].from.party(), self.calls[call].until);
+        self.agenda.add(until.max(self.now), Event::CallOver(call));
+        let arrives = self.net.travel(party, Party::Master, self.now, &mut self.dice);
+        let breaks = self.scenario.breaks;
+        if !self.quiet && self.dice.once_in(breaks) {
+            // The connection breaks: the request comes late or never, its answer never.
+            let (noticed, lost) = (self.dice.millis(1, 80), self.dice.once_in(2));
+            self.after(noticed, Event::CallBroken(call));
+            if lost {
+                return;
+            }
+        }
+        if let Some(at) = arrives {
+            self.agenda.add(at, Event::Reaches(call));
+        }
+    }
+
+    /// A request arrives.
+    pub(crate) fn reaches_master(&mut self, call: usize) {
+        let process = &self.master.process;
+        if !process.alive || process.life != self.calls[call].master_life {
+            let noticed = self.dice.micros(50, 3000);
+            return self.after(noticed, Event::CallBroken(call));
+        }
+        if self.stands_still(Party::Master, Event::Reaches(call)) {
+            return;
+        }
+        let (function, body) = &self.calls[call].bytes;
+        let Some(bare) = &mut self.master.bare else { return };
+        if let Some(answered) = bare.call(*function, body, call as u32) {
+            self.answers(call, &answered);
+        } else {
+            self.note(|| format!("master defers {call}"));
+            self.survey(None);
+        }
+    }
+
+    /// The master gives an answer.
+    fn answers(&mut self, call: usize, answered: &yb_rpc::Answered) {
+        let said = decode(&self.calls[call].ask, answered);
+        let from = self.calls[call].from;
+        self.note(|| format!("master to {from:?}: {said:?}"));
+        self.log.digest_word(answered.body().iter().fold(1, |sum, byte| sum * 31 % 1_000_003 + u64::from(*byte)));
+        self.observe(call, &said);
+        self.calls[call].said = Some(said);
+        let to = self.calls[call].from.party();
+        if let Some(at) = self.net.travel(Party::Master, to, self.now, &mut self.dice) {
+            self.agenda.add(at, Event::Heard(call));
+        }
+    }
+
+    /// Hands a result to the caller, once.
+    fn conclude(&mut self, call: usize, answered: bool) {
+        if !std::mem::replace(&mut self.calls[call].open, false) {
+            return;
+        }
+        let said = self.calls[call].said.clone().filter(|_| answered);
+        match self.calls[call].from {
+            Caller::Node(node, life) => self.node_hears(node, life, call, said),
+            Caller::Task { client, life, task, step } => {
+                if self.is_current(client, life, task, step) {
+                    self.task_hears(client, task, call, said);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn heard(&mut self, call: usize) {
+        let is_live = self.calls[call].open;
+        // An answer on a connection to a master that died meanwhile came before it did.
+        if is_live && !self.stands_still(self.calls[call].from.party(), Event::Heard(call)) {
+            self.conclude(call, true);
+        }
+    }
+
+    pub(crate) fn call_over(&mut self, call: usize) {
+        if self.calls[call].open && !self.stands_still(self.calls[call].from.party(), Event::CallOver(call)) {
+            self.note(|| format!("request {call} is not answered in time"));
+            self.conclude(call, false);
+        }
+    }
+
+    /// The connection is gone. What may be repeated is, once.
+    pub(crate) fn call_broken(&mut self, call: usize) {
+        if !self.calls[call].open || self.stands_still(self.calls[call].from.party(), Event::CallBroken(call)) {
+            return;
+        }
+        let CallUnderWay { from, id, until, repeated, .. } = self.calls[call];
+        self.note(|| format!("the connection of request {call} is gone"));
+        if repeated || !self.calls[call].ask.is_repeatable() {
+            return self.conclude(call, false);
+        }
+        self.calls[call].open = false;
+        let (ask, bytes) = (self.calls[call].ask.clone(), self.calls[call].bytes.clone());
+        let master_life = self.master.process.life;
+        let (said, open, repeated) = (None, true, true);
+        self.calls.push(CallUnderWay { from, id, ask, bytes, master_life, said, open, repeated, until });
+        self.send_call(self.calls.len() - 1);
+    }
+
+    /// A round of the janitor, and the answers that came of it.
+    pub(crate) fn janitor(&mut self, life: u32) {
+        let process = &self.master.process;
+        if !process.alive || process.life != life || self.stands_still(Party::Master, Event::Janitor(life)) {
+            return;
+        }
+        let Some(bare) = &mut self.master.bare else { return };
+        let sleep = bare.janitor_round();
+        let late = bare.late();
+        self.survey(None);
+        for answered in late {
+            self.answers(answered.sequence as usize, &answered);
+        }
+        // A loaded machine wakes it late.
+        let late = self.dice.millis(20, 120);
+        self.after(sleep.max(late).min(Duration::from_millis(200)), Event::Janitor(life));
+    }
+}

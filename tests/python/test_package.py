@@ -100,6 +100,31 @@ def test_a_portable_wheel_asks_for_nothing_new():
         assert sum(line.startswith("  mooncake/") for line in lines) == 2
 
 
+def test_the_wheel_for_cpython_310_works(tmp_path):
+    """Where it was built (make wheels): puts, gets, views and leases, as the other one does."""
+    python = os.environ.get("PYTHON310") or shutil.which("python3.10")
+    if not list((REPO / "dist").glob("yuebing-*-cp310-cp310-*.whl")) or not python:
+        pytest.skip("no wheel for CPython 3.10 in dist/: make wheels, with PYTHON310 naming one")
+    subprocess.run([python, "-m", "venv", "--without-pip", str(tmp_path)], check=True)
+    install = ["install", "-q", "--disable-pip-version-check", "--no-index", "--find-links", str(REPO / "dist"), "yuebing"]
+    subprocess.run([sys.executable, "-m", "pip", "--python", str(tmp_path / "bin" / "python"), *install], check=True)
+    with Pool() as pool:
+        pool.start_master(OURS)
+        pool.start_node(OURS, size_mib=64)
+        code = (
+            "import sys, mooncake.engine, mooncake.async_store; from mooncake.store import BufferPool, MooncakeDistributedStore;"
+            "assert sys.version_info[:2] == (3, 10); store = MooncakeDistributedStore();"
+            f"assert store.setup('127.0.0.1', 'P2PHANDSHAKE', 0, 16 << 20, 'tcp', '', '127.0.0.1:{pool.port}') == 0;"
+            "assert store.put('key', bytearray(b'value')) == 0 and store.get('key') == b'value';"
+            "handle = store.get_buffer('key'); assert bytes(memoryview(handle)) == b'value'; lease = BufferPool(store).acquire(4096);"
+            "view = lease.buffer; view[:5] = b'other'; assert store.put_from('two', lease.ptr, 5) == 0;"
+            "assert store.get('two') == b'other'; del view, handle; lease.release(); print(store.close())"
+        )
+        run = subprocess.run([str(tmp_path / "bin" / "python"), "-c", code], env=installation(OURS).environment(), capture_output=True,
+                             text=True, timeout=60, check=False)
+    assert (run.returncode, run.stdout, run.stderr) == (0, "0\n", ""), run.stderr
+
+
 def test_the_check_bites(tmp_path):
     """A library that needs more than it may is found."""
     check = check_wheel()

@@ -41,6 +41,11 @@ pub static NODE: Table = Table {
                     .unit(Unit::Bytes)
                     .no_effect("a node reads and writes nothing itself"),
                 Setting::ours("segment_file", Kind::Text, "", "The memory is this file, on a tmpfs or hugetlbfs of this host (/dev/shm/...), with PATH.directory beside it, and outlives the process: the next one with the same file and size takes over what is in it. Other processes reach it over TCP. Empty: it goes with the process."),
+                Setting::peer("use_mmap_arena_allocator", Kind::Bool, "false", "One arena for mapped buffers.")
+                    .no_effect("a segment is one mapping"),
+                Setting::peer("mmap_arena_pool_size", Kind::U64, "8589934592", "Size of that arena.")
+                    .unit(Unit::Bytes)
+                    .no_effect("a segment is one mapping"),
                 Setting::ours("shared_memory", Kind::Bool, "true", "Let other processes of this host map the memory (YB_SHM=0 in the environment says no)."),
             ],
         ),
@@ -82,6 +87,37 @@ pub static NODE: Table = Table {
                 Setting::peer("log_dir", Kind::Text, "", "Directory of log files.")
                     .unit(Unit::Path)
                     .not_built("log files (redirect standard error)"),
+                Setting::peer("log_link", Kind::Text, "", "Directory of the link to the newest log file.")
+                    .unit(Unit::Path)
+                    .no_effect("there are no log files"),
+                Setting::peer("max_log_size", Kind::I32, "1800", "Megabytes of a log file.")
+                    .no_effect("there are no log files"),
+                Setting::peer("logfile_mode", Kind::I32, "436", "Mode of log files.").no_effect("there are no log files"),
+                Setting::peer("stop_logging_if_full_disk", Kind::Bool, "false", "Stop when the disk is full.")
+                    .no_effect("there are no log files"),
+                Setting::peer("drop_log_memory", Kind::Bool, "true", "Drop log pages from memory.")
+                    .no_effect("there are no log files"),
+                Setting::peer("logbufsecs", Kind::I32, "30", "Seconds a log line may be buffered.")
+                    .no_effect("lines are not buffered"),
+                Setting::peer("logbuflevel", Kind::I32, "0", "Levels that are buffered.")
+                    .no_effect("lines are not buffered"),
+                Setting::peer("colorlogtostderr", Kind::Bool, "false", "Colours on a terminal.").no_effect("none"),
+                Setting::peer("log_prefix", Kind::Bool, "true", "Time, level and module before each line of text.")
+                    .no_effect("they are always there"),
+                Setting::peer("log_backtrace_at", Kind::Text, "", "Backtrace at file:line.")
+                    .not_built("backtraces at log lines"),
+                Setting::peer("alsologtoemail", Kind::Text, "", "Addresses to mail logs to.").not_built("mailing logs"),
+                Setting::peer("logemaillevel", Kind::I32, "999", "Level from which logs are mailed.")
+                    .not_built("mailing logs"),
+                Setting::peer("logmailer", Kind::Text, "/bin/mail", "Mail program.").not_built("mailing logs"),
+                Setting::peer("symbolize_stacktrace", Kind::Bool, "true", "Names in stack traces.")
+                    .no_effect("panics carry names"),
+                Setting::peer("vmodule", Kind::Text, "", "Verbosity per module.")
+                    .not_built("verbosity per module (set RUST_LOG instead)"),
+                Setting::peer("tab_completion_columns", Kind::I32, "80", "Width of completion output.")
+                    .no_effect("completion comes from the shell"),
+                Setting::peer("tab_completion_word", Kind::Text, "", "Word to complete.")
+                    .not_built("gflags tab completion"),
             ],
         ),
     ],

@@ -18,10 +18,8 @@ def made_fixture(need, tmp_path_factory):
     """Makes machines."""
     need(OURS, program=True)
     if reason := bare.reason_against():
-        line = f"no bare machine can be made here: {reason}"
-        if os.environ.get("CI") == "true":
-            pytest.fail(line, pytrace=False)
-        pytest.skip(line)
+        # What a machine's kernel refuses is like hardware that it lacks.
+        pytest.skip(f"no bare machine can be made here: {reason}")
     return lambda baits=(): bare.BareMachine(tmp_path_factory.mktemp("bare"), baits)
 
 

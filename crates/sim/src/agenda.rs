@@ -52,7 +52,7 @@ impl<E> Agenda<E> {
     }
 
     /// What happens next.
-    pub fn next(&mut self) -> Option<(MonotonicTime, E)> {
+    pub fn pop(&mut self) -> Option<(MonotonicTime, E)> {
         self.heap.pop().map(|Reverse(entry)| (entry.at, entry.event))
     }
 }

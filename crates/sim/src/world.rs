@@ -208,7 +208,7 @@ impl World {
 
     pub(crate) fn run_until(&mut self, end: MonotonicTime) {
         while self.broken.is_none() {
-            let Some((at, event)) = self.agenda.next() else { break };
+            let Some((at, event)) = self.agenda.pop() else { break };
             if at > end {
                 self.agenda.add(at, event);
                 self.advance(end);

@@ -147,6 +147,10 @@ impl Catalog {
         if self.tenants.is_closed(entry.tenant) {
             return Err(ErrorCode::TENANT_NOT_REGISTERED);
         }
+        if targets.is_empty() {
+            // Everything is where it is wanted: nothing to ask a tenant for whose quota was lowered below its use.
+            return Ok(Placed::new());
+        }
         let charged = self.tenants.charge(entry.tenant, Charge { bytes, replaces });
         charged.map_err(|miss| PutRefusal::from(miss).code())?;
         let mut placed = Placed::new();

@@ -226,12 +226,8 @@ impl Model {
                 | PutRefusal::LargerThanQuota,
             ) => {
                 assert!(!own && (upsert || readable.is_none()), "{key}");
-                // The old write of a put had to go before the lack of space was known.
-                if let (false, Some(write)) = (upsert, write) {
-                    assert!(may_overtake(self, &write));
-                    self.objects.remove(key);
-                    self.overtake(key, &write);
-                }
+                // An abandoned write stays until another one has its place.
+                assert!(write.is_none_or(|write| may_overtake(self, &write)), "{key}");
                 self.reconcile();
                 let stays = readable.is_none_or(|object| self.peek(key).unwrap().generation == object.found.generation);
                 assert!(stays, "{key} went for its own upsert");
@@ -410,7 +406,7 @@ impl Model {
         let mut new: Vec<&str> = targets.iter().copied().filter(|target| !holds(target)).collect();
         new.dedup();
         if answer.is_err() {
-            assert!(!new.is_empty());
+            assert!(!new.is_empty(), "{key}: {answer:?}, nothing was to be placed");
             let full = [Err(ErrorCode::NO_AVAILABLE_HANDLE), Err(PutRefusal::QuotaExceeded.code())];
             return assert!(full.contains(&answer), "{key}: {answer:?}");
         }

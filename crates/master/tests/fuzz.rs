@@ -251,9 +251,6 @@ fn every_body_of_every_function_gets_its_answer() {
     let rig = master();
     let ports = ports(&rig);
     let owner = Caller { id: yb_types::ClientId(yb_types::Uuid { first: 7, second: 0 }), ..rig.caller() };
-    let mut segment = owner.segment("node", 64 << 20);
-    segment.id = yb_types::SegmentId(yb_types::Uuid { first: 7, second: 1 });
-    owner.mount(&segment).unwrap().unwrap();
     let mut maker = Maker { rng: Rng::seeded(seed), recorded: recordings() };
     let served: Vec<Rpc> = Rpc::ALL.iter().copied().filter(|rpc| rpc.service() != Service::Client).collect();
     let mut outcomes = Outcomes::default();
@@ -267,7 +264,7 @@ fn every_body_of_every_function_gets_its_answer() {
         port.try_body(rpc, &body, &mut outcomes);
         assert_eq!(panics.load(Ordering::SeqCst), 0, "{}: {body:02x?}", rpc.name());
         if turn % 500 == 0 {
-            still_serves(&owner, &segment, turn);
+            still_serves(&owner, turn);
         }
     }
     eprintln!("{outcomes:?}");
@@ -279,14 +276,15 @@ fn every_body_of_every_function_gets_its_answer() {
 }
 
 /// An ordinary client is served as ever, whatever the others sent.
-fn still_serves(owner: &Caller, segment: &yb_types::Segment, turn: u64) {
+fn still_serves(owner: &Caller, turn: u64) {
     owner.call::<call::RemoveAll, _>(&RemoveAllArgs { force: true, tenant_id: TENANT }, |_| ());
-    let leave = UnmountSegmentArgs { segment_id: segment.id, client_id: owner.id };
-    owner.call::<call::UnmountSegment, _>(&leave, |reply| assert_eq!(reply, Ok(())));
+    // The segment of its last turn may belong to any of the others by now.
+    let mut segment = owner.segment("node", 64 << 20);
+    segment.id = yb_types::SegmentId(yb_types::Uuid { first: 7, second: 1_000_000 + turn });
     // Others may have said in its name that it brings a directory, which would be waited for.
     let hello = HelloArgs { client_id: owner.id, node_version: "", capabilities: 0 };
     owner.call::<call::Hello, _>(&hello, |reply| assert!(reply.is_ok()));
-    owner.mount(segment).unwrap().unwrap();
+    owner.mount(&segment).unwrap().unwrap();
     let key = format!("good-{turn}").into_bytes();
     let place = yb_types::ReplicateConfig { preferred_segments: vec![segment.name.clone()], ..Default::default() };
     let start = PutStartArgs { client_id: owner.id, key: &key, slice_length: 1000, config: place, tenant_id: TENANT };
@@ -295,4 +293,7 @@ fn still_serves(owner: &Caller, segment: &yb_types::Segment, turn: u64) {
     });
     owner.put_end(&key).unwrap();
     assert_eq!(owner.get(&key).unwrap().replicas.len(), 1);
+    owner.call::<call::RemoveAll, _>(&RemoveAllArgs { force: true, tenant_id: TENANT }, |_| ());
+    let leave = UnmountSegmentArgs { segment_id: segment.id, client_id: owner.id };
+    owner.call::<call::UnmountSegment, _>(&leave, |reply| assert_eq!(reply, Ok(())));
 }

@@ -208,7 +208,7 @@ def memory_rows(wheel: Wheel | None) -> list[Row]:
 def pool(kind: str, wheel: Wheel | None, env: dict[str, str]):
     """A master and one node of that kind: the master's address, process numbers of both."""
     if kind == OURS:
-        up = Process("bench-up", [str(binary()), "up", "--json", "--nodes", "1", "--memory", "2GiB"], env)
+        up = Process("bench-up", [str(binary()), "up", "--json", "--nodes", "1", "--memory", "4GiB"], env)
         with ended(up):
             said = wait_until("our pool", lambda: up.must_run() or up.log.read_text())
             said = json.loads(said.splitlines()[0])
@@ -219,7 +219,7 @@ def pool(kind: str, wheel: Wheel | None, env: dict[str, str]):
         node = Process("bench-node-wheel", [
             str(wheel.program("mooncake_client")), "--host=127.0.0.1", f"--port={free_port()}",
             f"--master_server_address=127.0.0.1:{port}", "--metadata_server=P2PHANDSHAKE", "--protocol=tcp",
-            "--global_segment_size=2048 MB",
+            "--global_segment_size=4096 MB",
         ], wheel.env)
         with ended(node):
             flags = process.child.args

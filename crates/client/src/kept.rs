@@ -4,6 +4,7 @@
 //! same address and port, so that masters and readers need not know that there was another.
 
 use std::fs::{File, OpenOptions, TryLockError};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -33,6 +34,8 @@ pub(crate) struct KeptMemory {
     pub(crate) device: Arc<MemoryDevice>,
     journal: PathBuf,
     size: u64,
+    /// Of the file: another one of this name has nothing of what the log says.
+    inode: u64,
     /// What an earlier process left.
     found: Option<Found>,
 }
@@ -48,27 +51,32 @@ impl KeptMemory {
             Err(TryLockError::WouldBlock) => return Err(failed(&"another process has it")),
             Err(TryLockError::Error(error)) => return Err(failed(&error)),
         }
+        // One log, by whatever link the file is reached.
+        let path = &path.canonicalize().map_err(|error| failed(&error))?;
+        let inode = file.metadata().map_err(|error| failed(&error))?.ino();
         let mut name = path.as_os_str().to_owned();
         name.push(".directory");
         let journal = PathBuf::from(name);
         let found = Journal::read(&journal).filter(|found| {
-            let same = found.identity.boot == boot() && found.identity.size == size;
+            let same = found.identity.boot == boot() && found.identity.size == size && found.identity.inode == inode;
             same && file.metadata().is_ok_and(|metadata| metadata.len() == size)
         });
         file.set_len(size).map_err(|error| failed(&error))?;
         let at = |base| MemoryDevice::open_at(path, size, Coherence::Hardware, base);
         let mut kept = match found {
             Some(found) => match at(Some(found.identity.base)) {
-                Ok(device) => KeptMemory { _lock: file, device: Arc::new(device), journal, size, found: Some(found) },
+                Ok(device) => {
+                    KeptMemory { _lock: file, device: Arc::new(device), journal, size, inode, found: Some(found) }
+                }
                 Err(error) => {
                     tracing::warn!(%error, ?path, "the memory cannot be had at its old address; it starts empty");
                     let device = at(None).map_err(|error| failed(&error))?;
-                    KeptMemory { _lock: file, device: Arc::new(device), journal, size, found: None }
+                    KeptMemory { _lock: file, device: Arc::new(device), journal, size, inode, found: None }
                 }
             },
             None => {
                 let device = at(None).map_err(|error| failed(&error))?;
-                KeptMemory { _lock: file, device: Arc::new(device), journal, size, found: None }
+                KeptMemory { _lock: file, device: Arc::new(device), journal, size, inode, found: None }
             }
         };
         if kept.found.as_ref().is_some_and(|found| !found.is_clean && !kept.is_whole(&found.table)) {
@@ -100,7 +108,7 @@ impl KeptMemory {
         let segment = found.as_ref().map_or_else(|| SegmentId(rng.uuid()), |found| found.identity.segment);
         let table = found.map(|found| found.table).unwrap_or_default();
         let base = self.device.address();
-        let identity = Identity { boot: boot(), size: self.size, base, port, client, segment };
+        let identity = Identity { boot: boot(), size: self.size, inode: self.inode, base, port, client, segment };
         let journal = Journal::create(&self.journal, identity, &table).map_err(|error| {
             Error::setup("the directory of the memory file", format!("{:?}: {error}", self.journal))
         })?;

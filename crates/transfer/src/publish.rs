@@ -146,8 +146,10 @@ impl Publisher {
         let key = self.keys.rpc_meta(&self.name);
         let older = self.store.get(&key).map_err(|error| self.failed(error))?;
         if let Some(older) = older.as_deref().and_then(RpcMeta::parse) {
+            // We listen at our own address: who left a record of it is gone, and it would be us who answers.
+            let is_ours = older.host == self.address.host && older.port == self.address.port;
             let place = HandshakeAddress { host: older.host, port: older.port };
-            if answers(settings, &self.clock, &self.name, &place) {
+            if !is_ours && answers(settings, &self.clock, &self.name, &place) {
                 return Err(StartError::NameTaken { name: self.name.to_string(), address: place.to_string() });
             }
             tracing::info!(name = &*self.name, %place, "the record of a process that is gone is replaced");

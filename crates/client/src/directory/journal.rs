@@ -14,7 +14,7 @@ use super::table::{Change, Table};
 use crate::checksum::Checksum;
 
 /// Format of the log; another one is not read.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 /// A log is written anew when this much of it is out of date.
 const COMPACT_AFTER: u64 = 64 << 20;
 /// No record is longer: a key has no more bytes.
@@ -26,6 +26,8 @@ pub(crate) struct Identity {
     /// Of this start of the host.
     pub(crate) boot: Vec<u8>,
     pub(crate) size: u64,
+    /// Of the memory file.
+    pub(crate) inode: u64,
     pub(crate) base: u64,
     pub(crate) port: u16,
     pub(crate) client: ClientId,
@@ -54,7 +56,10 @@ pub(crate) struct Journal {
 impl Journal {
     /// Writes a new log, which says what the table says.
     pub(crate) fn create(path: &Path, identity: Identity, table: &Table) -> io::Result<Journal> {
-        let new = path.with_extension("new");
+        // Beside the log under a name of its own: `memory.new` may be the memory of another node.
+        let mut new = path.as_os_str().to_owned();
+        new.push(".new");
+        let new = PathBuf::from(new);
         let mut bytes = Vec::new();
         record(&mut bytes, |body| head(body, &identity));
         table.changes(|change| record(&mut bytes, |body| encode(body, change)));
@@ -65,14 +70,15 @@ impl Journal {
         Ok(Journal { path: path.to_owned(), identity, file: Some(file), waiting: Vec::new(), written })
     }
 
-    /// Reads a log; `None` when there is none, or none of this format.
+    /// Reads a log; `None` when there is none, none of this format, or when it was changed by somebody else.
     pub(crate) fn read(path: &Path) -> Option<Found> {
         let bytes = std::fs::read(path).ok()?;
         let mut rest = bytes.as_slice();
         let identity = read_head(take_record(&mut rest)?)?;
         let (mut table, mut is_clean) = (Table::default(), false);
-        while let Some(body) = take_record(&mut rest) {
-            let Some(said) = decode(body) else { break };
+        while is_whole(rest) {
+            // A record that is there as a whole was written as a whole: strikes behind it would be lost with it.
+            let said = decode(take_record(&mut rest)?)?;
             is_clean = said.is_none();
             said.iter().for_each(|change| table.change(change));
         }
@@ -145,6 +151,12 @@ fn take_text<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     take(rest, len)
 }
 
+/// Whether the next record is there to its last byte: the end of a log may have been half written.
+fn is_whole(rest: &[u8]) -> bool {
+    let len = rest.first_chunk().map(|len| u32::from_le_bytes(*len) as usize);
+    len.is_some_and(|len| rest.len() >= 12 + len)
+}
+
 fn take_record<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let len = u32::from_le_bytes(take(rest, 4)?.try_into().ok()?) as usize;
     let sum = take_u64(rest)?;
@@ -162,9 +174,9 @@ fn put_text(body: &mut Vec<u8>, text: &[u8]) {
 }
 
 fn head(body: &mut Vec<u8>, identity: &Identity) {
-    let Identity { boot, size, base, port, client, segment } = identity;
+    let Identity { boot, size, inode, base, port, client, segment } = identity;
     body.push(b'H');
-    put(body, &[VERSION, *size, *base, u64::from(*port)]);
+    put(body, &[VERSION, *size, *inode, *base, u64::from(*port)]);
     put(body, &[client.0.first, client.0.second, segment.0.first, segment.0.second]);
     put_text(body, boot);
 }
@@ -174,10 +186,11 @@ fn read_head(mut body: &[u8]) -> Option<Identity> {
     if take(rest, 1)? != b"H" || take_u64(rest)? != VERSION {
         return None;
     }
-    let (size, base, port) = (take_u64(rest)?, take_u64(rest)?, u16::try_from(take_u64(rest)?).ok()?);
+    let (size, inode, base) = (take_u64(rest)?, take_u64(rest)?, take_u64(rest)?);
+    let port = u16::try_from(take_u64(rest)?).ok()?;
     let client = ClientId(Uuid { first: take_u64(rest)?, second: take_u64(rest)? });
     let segment = SegmentId(Uuid { first: take_u64(rest)?, second: take_u64(rest)? });
-    Some(Identity { boot: take_text(rest)?.to_vec(), size, base, port, client, segment })
+    Some(Identity { boot: take_text(rest)?.to_vec(), size, inode, base, port, client, segment })
 }
 
 fn encode(body: &mut Vec<u8>, change: &Change<'_>) {
@@ -247,7 +260,7 @@ mod tests {
     fn identity() -> Identity {
         let client = ClientId(Uuid { first: 1, second: 2 });
         let segment = SegmentId(Uuid { first: 3, second: 4 });
-        Identity { boot: b"boot".to_vec(), size: 5, base: 6, port: 7, client, segment }
+        Identity { boot: b"boot".to_vec(), size: 5, inode: 9, base: 6, port: 7, client, segment }
     }
 
     #[test]
@@ -284,6 +297,12 @@ mod tests {
             std::fs::write(&path, &bad).unwrap();
             assert!(Journal::read(&path).is_none_or(|found| found.table != table), "{at}");
         }
+        // What lies behind a damaged record is not given up for a table of before: a strike may be among it.
+        let mut bad = whole.clone();
+        let at = whole.iter().position(|byte| *byte == b'a').unwrap();
+        bad[at] ^= 0x10;
+        std::fs::write(&path, &bad).unwrap();
+        assert_eq!(Journal::read(&path), None);
         let mut journal = Journal::create(&path, identity(), &table).unwrap();
         journal.close(&table);
         assert_eq!(Journal::read(&path).unwrap(), Found { identity: identity(), table, is_clean: true });

@@ -3,46 +3,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a step that fails is a failed test")]
 
-use std::net::TcpListener;
-use std::process::{Child, Command, Stdio};
+mod common;
+
 use std::time::Duration;
 
+use common::{Process, free_port, wait_until};
 use yb_client::{Client, ClientConfig, Error, PutOutcome};
 use yb_env::Clock;
 use yb_types::ReplicateConfig;
-
-/// Longer than anything here should take, also on a machine with other work.
-const PATIENCE: Duration = Duration::from_secs(30);
-
-struct Process(Child);
-
-impl Process {
-    fn start(arguments: &[String]) -> Process {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_yuebing"));
-        Process(command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // Fails only if it has ended.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
-fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let clock = Clock::real();
-    let end = clock.now() + PATIENCE;
-    while !done() {
-        assert!(clock.now() < end, "not within {PATIENCE:?}: {what}");
-        yb_env::sleep(Duration::from_millis(20));
-    }
-}
 
 /// A master, two nodes and a client that lends nothing.
 struct Pool {

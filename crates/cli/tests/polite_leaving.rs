@@ -3,11 +3,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a step that fails is a failed test")]
 
-use std::net::TcpListener;
-use std::process::{Child, Command, Stdio};
+mod common;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use common::{Process, free_port, wait_until};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use yb_client::{Client, ClientConfig};
 use yb_env::Clock;
@@ -15,16 +16,8 @@ use yb_types::ReplicateConfig;
 
 /// What a process that was asked to end has.
 const LEAVE: Duration = Duration::from_secs(5);
-const PATIENCE: Duration = Duration::from_secs(30);
-
-struct Process(Child);
 
 impl Process {
-    fn start(arguments: &[String]) -> Process {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_yuebing"));
-        Process(command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
-    }
-
     /// Asks the process to end; its exit code.
     fn leaves_on(&mut self, signal: Signal) -> Option<i32> {
         let pid = Pid::from_raw(i32::try_from(self.0.id()).unwrap()).unwrap();
@@ -38,27 +31,6 @@ impl Process {
             assert!(clock.now().since(before) < LEAVE, "it is still there {LEAVE:?} after {signal:?}");
             yb_env::sleep(Duration::from_millis(5));
         }
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // Fails only if it has ended.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
-fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let clock = Clock::real();
-    let end = clock.now() + PATIENCE;
-    while !done() {
-        assert!(clock.now() < end, "not within {PATIENCE:?}: {what}");
-        yb_env::sleep(Duration::from_millis(20));
     }
 }
 

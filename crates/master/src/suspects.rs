@@ -57,12 +57,13 @@ pub(crate) struct Report<'a> {
 pub(crate) fn report(shared: &Arc<Shared>, report: &Report<'_>, effects: &mut Effects) -> Result<(), ErrorCode> {
     let Report { by, endpoint, reason } = report;
     shared.metrics.shared_lane().add(shared.metrics.suspects_reported, 1);
-    if !shared.suspects.begin(endpoint, shared.clock.now()) {
-        return Ok(());
-    }
+    // First, so that made-up addresses take no place among those that are remembered.
     let owners = shared.catalog.clients_at(endpoint);
     if owners.is_empty() {
         return Err(ErrorCode::SEGMENT_NOT_FOUND);
+    }
+    if !shared.suspects.begin(endpoint, shared.clock.now()) {
+        return Ok(());
     }
     tracing::info!(event = "suspect_reported", %by, endpoint, reason, "a client cannot reach a node; looking");
     for owner in &owners {

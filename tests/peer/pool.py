@@ -53,6 +53,7 @@ class Pool:
         self.processes: list[Process] = []
         self.port = 0
         self.metrics_port = 0
+        self.master_args: list[str] = []
         self.compat_ports: dict[str, int] = {}
         self.segments: dict[str, str] = {}
         self.daemons: dict[str, Daemon] = {}
@@ -66,9 +67,18 @@ class Pool:
             "--default_kv_lease_ttl=2000", *flags,
         ]
         args += [f"--compat_listen={generation}:{port}" for generation, port in self.compat_ports.items()]
+        self.master_args = args
         master = self._program(kind, "mooncake_master", args)
         for port in (self.port, self.metrics_port, *self.compat_ports.values()):
             wait_until(f"{kind} master to listen on {port}", lambda port=port: master.must_run() or listens(port))
+
+    def restart_master(self) -> Process:
+        """Starts our master once more, with the arguments it had; the one before has ended."""
+        master = self._program(OURS, "mooncake_master", self.master_args)
+        self.processes.pop()
+        for port in (self.port, self.metrics_port, *self.compat_ports.values()):
+            wait_until(f"the master to listen on {port} again", lambda port=port: master.must_run() or listens(port))
+        return master
 
     def start_node(self, kind: str, *, size_mib: int = 512, port: int | None = None) -> str:
         """Starts a storage node, which is a daemon for dummy clients too, and returns the name of its segment when the

@@ -46,7 +46,8 @@ impl Catalog {
             None => check_overlap(&registry, &segment, client)?,
         }
         self.hear_of(&mut clients, &mut registry, client, now)?;
-        let mut mounting = Mounting { clients: &mut clients, registry: &mut registry, client, now, effects };
+        let mut mounting =
+            Mounting { clients: &mut clients, registry: &mut registry, client, again: false, now, effects };
         self.add_if_missing(&mut mounting, segment, MonotonicTime(0));
         clients.set_good(client);
         Ok(())
@@ -84,7 +85,8 @@ impl Catalog {
         self.hear_of(&mut clients, &mut registry, client, now)?;
         let rests_until = registry.born_by(now) + self.longest_read();
         let rests_until = if planted(Fault::RemountWithoutRest) { now } else { rests_until };
-        let mut mounting = Mounting { clients: &mut clients, registry: &mut registry, client, now, effects };
+        let mut mounting =
+            Mounting { clients: &mut clients, registry: &mut registry, client, again: true, now, effects };
         for segment in segments {
             self.add_if_missing(&mut mounting, segment, rests_until);
         }
@@ -119,7 +121,7 @@ impl Catalog {
     }
 
     fn add_if_missing(&self, mounting: &mut Mounting<'_>, segment: Segment, rests_until: MonotonicTime) {
-        let Mounting { clients, registry, client, now, effects } = mounting;
+        let Mounting { clients, registry, client, again, now, effects } = mounting;
         let (client, now) = (*client, *now);
         if registry.get(segment.id).is_some() {
             return;
@@ -135,7 +137,7 @@ impl Catalog {
         }
         let quiet_until = registry.quiet_until(&segment).max(rests_until);
         let room = Arc::clone(self.segments.room());
-        let feed = registry.keepers().feed(client);
+        let feed = registry.keepers().feed(client, segment.id, *again);
         self.segments.note_feed(feed.is_some());
         let place = |index| Place { index, quiet_until, room, feed };
         self.segments.add(registry, |index| MountedSegment::new(segment, client, place(index), &self.settings));
@@ -304,6 +306,8 @@ struct Mounting<'a> {
     clients: &'a mut Clients,
     registry: &'a mut Registry,
     client: ClientId,
+    /// The memory was in the pool before.
+    again: bool,
     now: MonotonicTime,
     effects: &'a mut Effects,
 }

@@ -12,13 +12,13 @@ use std::ops::Range;
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use yb_types::{ByteLen, ErrorCode, ReplicateConfig, SoftPinAction};
+use yb_types::{ByteLen, ErrorCode, MonotonicTime, ReplicateConfig, SoftPinAction};
 
 use crate::catalog::{Caller, Catalog, Leave};
 use crate::effects::{Effects, PutRefusal};
 use crate::entry::{Entry, Replica, Replicas, flag};
 use crate::extras::SoftPin;
-use crate::key::{KeyBytes, KeyHash, Tenant};
+use crate::key::{KeyBytes, KeyHash};
 use crate::lookup::GROUP;
 use crate::overtaken::GoneWrite;
 use crate::placement::Random;
@@ -234,7 +234,7 @@ impl Catalog {
                         continue;
                     }
                     let refusal = tries.explain(refusal);
-                    self.count_refusal(batch.call.caller.tenant, refusal);
+                    self.count_refusal(&batch.call.caller, refusal);
                     return sink(Err(refusal));
                 }
             }
@@ -254,17 +254,25 @@ impl Catalog {
         }
     }
 
-    fn count_refusal(&self, tenant: Tenant, refusal: PutRefusal) {
+    fn count_refusal(&self, caller: &Caller, refusal: PutRefusal) {
         match refusal {
             PutRefusal::Busy | PutRefusal::OwnWriteOpen => self.counters.add(|c| &c.busy_keys, 1),
             PutRefusal::LargerThanAnySegment => self.counters.add(|c| &c.too_large, 1),
-            PutRefusal::NoSpace | PutRefusal::NothingEvictable => self.starved.store(true, Ordering::Relaxed),
-            PutRefusal::QuotaExceeded | PutRefusal::LargerThanQuota => self.tenants.count_rejection(tenant),
+            // What rests comes by itself: nobody's object has to go for it.
+            PutRefusal::NoSpace | PutRefusal::NothingEvictable if !self.is_all_resting(caller.now) => {
+                self.starved.store(true, Ordering::Relaxed);
+            }
+            PutRefusal::QuotaExceeded | PutRefusal::LargerThanQuota => self.tenants.count_rejection(caller.tenant),
             _ => {}
         }
         if refusal.code() == ErrorCode::NO_AVAILABLE_HANDLE {
             self.counters.add(|c| &c.alloc_failures, 1);
         }
+    }
+
+    /// Whether no segment takes objects yet of those that will.
+    fn is_all_resting(&self, now: MonotonicTime) -> bool {
+        self.segments.load().iter().filter(|segment| segment.takes_objects()).all(|segment| segment.is_resting(now))
     }
 
     fn start_locked(

@@ -236,6 +236,11 @@ impl MountedSegment {
         self.busy.largest_free.load(Ordering::Relaxed) >= size.0.max(1)
     }
 
+    /// Whether nothing is placed here for a while: somebody may still read it, or its directory was not read.
+    pub(crate) fn is_resting(&self, now: MonotonicTime) -> bool {
+        now < self.quiet_until || self.feed().is_some_and(|feed| !feed.is_live())
+    }
+
     /// Takes space for one replica; `None` when no free extent is large enough or the segment takes nothing now.
     pub(crate) fn allocate(&self, size: ByteLen, owner: u64, now: MonotonicTime) -> Option<Extent> {
         if self.busy.largest_free.load(Ordering::Relaxed) < size.0.max(1) || now < self.quiet_until {

@@ -147,6 +147,8 @@ pub(crate) struct Segments {
     going: AtomicU64,
     /// 1 once a segment was mounted whose node keeps a directory.
     fed: AtomicU64,
+    /// Counts the changes of the table.
+    version: AtomicU64,
     room: Arc<RoomIndex>,
 }
 
@@ -167,6 +169,11 @@ impl Segments {
         if has_feed {
             self.fed.store(1, Ordering::SeqCst);
         }
+    }
+
+    /// How often the table was changed.
+    pub fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
     }
 
     pub fn load(&self) -> Guard<Arc<SegmentTable>> {
@@ -236,5 +243,6 @@ impl Segments {
         let live = by_index.iter().flatten().filter(|segment| segment.is_live());
         self.capacity.store(live.map(|segment| segment.capacity().0).sum(), Ordering::Relaxed);
         self.current.store(Arc::new(SegmentTable { by_index, view }));
+        self.version.fetch_add(1, Ordering::Release);
     }
 }

@@ -299,6 +299,24 @@ fn a_master_that_gave_a_node_up_does_not_take_its_directory_back() {
 }
 
 #[test]
+fn nothing_is_evicted_for_a_put_that_came_while_all_memory_rests() {
+    let (mut pool, mut nodes) = fresh(1);
+    for n in 0..4 {
+        pool.put(&format!("k{n}"), 100);
+    }
+    nodes[0].settle(&pool, 1);
+    let mut next = master(2, &nodes, pool.now);
+    assert!(next.start(1, "early", 1).is_err(), "not read yet");
+    nodes[0].settle(&next, 1);
+    next.advance(Duration::from_millis(9_999));
+    assert!(next.start(1, "early", 1).is_err(), "rests");
+    next.advance(Duration::from_millis(1));
+    assert_eq!(next.catalog.eviction_goal(next.now), None, "there was room all the time");
+    next.put("new", 1);
+    assert_eq!(next.catalog.stats().keys, 5);
+}
+
+#[test]
 fn a_directory_that_comes_too_late_is_struck_out() {
     let (mut pool, mut nodes) = fresh(1);
     pool.put("a", 100);

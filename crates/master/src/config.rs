@@ -16,6 +16,7 @@ use yb_types::{ReplicaId, WireVersion};
 
 use crate::control::Origin;
 use crate::jobs::JobSettings;
+use crate::journal::JournalOptions;
 
 /// A listener for an older generation of the wire.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,6 +72,8 @@ pub struct MasterConfig {
     pub put_wait: Duration,
     /// How long a connection to a node's data address may take at mount; `None` does not connect.
     pub dial_back: Option<Duration>,
+    /// The log of the master; `None` for none.
+    pub journal: Option<JournalOptions>,
     /// The clock of everything.
     pub clock: Clock,
     /// Where the settings came from, so that they can be read again; `None` for a master inside another process.
@@ -110,6 +113,7 @@ impl MasterConfig {
             quota_bytes: 0,
             put_wait: Duration::from_millis(100),
             dial_back: Some(Duration::from_secs(2)),
+            journal: None,
             clock: Clock::real(),
             origin: None,
         }
@@ -160,6 +164,7 @@ impl MasterConfig {
             quota_bytes: values.number("quota_bytes"),
             put_wait: millis(values, "put_wait"),
             dial_back: values.flag("dial_back").then(|| Duration::from_millis(values.number("dial_back_timeout"))),
+            journal: journal(values),
             clock: Clock::real(),
             origin: None,
         })
@@ -177,6 +182,16 @@ impl MasterConfig {
         }
         all
     }
+}
+
+fn journal(values: &Values) -> Option<JournalOptions> {
+    let path = values.text("journal_file");
+    let options = || JournalOptions {
+        path: path.into(),
+        sync: values.flag("journal_sync"),
+        max_age: millis(values, "journal_max_age"),
+    };
+    (!path.is_empty()).then(options)
 }
 
 fn write_rules(values: &Values) -> WriteRules {

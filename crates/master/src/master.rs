@@ -21,6 +21,7 @@ use crate::dial::Dialer;
 use crate::graceful::GracefulUnmounts;
 use crate::janitor;
 use crate::jobs::{self, Jobs, MasterJobs};
+use crate::journal::{self, Journal, JournalError};
 use crate::lane::{SlowLane, SlowMeter};
 use crate::metrics::{MasterMetrics, ProcessMemory, Window};
 use crate::nodes::Nodes;
@@ -45,6 +46,9 @@ pub enum MasterError {
     /// The quotas of tenants cannot be read.
     #[error(transparent)]
     Quotas(#[from] QuotaFileError),
+    /// The log of the master.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
     /// Admin or metadata HTTP.
     #[error(transparent)]
     Admin(#[from] AdminError),
@@ -61,6 +65,7 @@ pub struct Master {
     metadata: Option<MetadataServer>,
     janitor: Option<JoinHandle<()>>,
     jobs: Option<JoinHandle<()>>,
+    journal: Option<JoinHandle<()>>,
     listeners: Vec<(BoundListener, WireVersion)>,
     advertise: Option<String>,
     control: Option<Arc<MasterControl>>,
@@ -74,6 +79,7 @@ impl Master {
     pub fn start(config: MasterConfig) -> Result<Master, MasterError> {
         let (listeners, versions): (Vec<_>, Vec<_>) = config.listeners().into_iter().unzip();
         let mut shared = shared(&config, &versions)?;
+        let journal = config.journal.as_ref().map(|options| Journal::open(options, &shared.catalog)).transpose()?;
         let metrics = &shared.metrics;
         let (lane, wait, run) = (metrics.shared_lane().clone(), metrics.slow_wait, metrics.slow_run);
         shared.slow = SlowLane::start(config.clock.clone(), SlowMeter { lane, wait, run })?;
@@ -88,10 +94,15 @@ impl Master {
             metadata: None,
             janitor: None,
             jobs: None,
+            journal: None,
             listeners: Vec::new(),
             advertise,
             control: None,
         };
+        if let Some(mut journal) = journal {
+            let shared = Arc::clone(&master.shared);
+            master.journal = Some(spawn_thread("yb-journal", move || journal::run(&mut journal, &shared))?);
+        }
         let settings = ServerSettings {
             workers: config.workers,
             backend: config.backend,
@@ -205,6 +216,13 @@ impl Drop for Master {
         {
             tracing::error!("the thread of jobs panicked");
         }
+        // Last: it writes down what the others did.
+        self.shared.journal.stop();
+        if let Some(journal) = self.journal.take()
+            && journal.join().is_err()
+        {
+            tracing::error!("the thread of the log panicked");
+        }
     }
 }
 
@@ -242,6 +260,7 @@ pub(crate) fn shared(config: &MasterConfig, versions: &[WireVersion]) -> Result<
         graceful: GracefulUnmounts::default(),
         jobs: Jobs::new(config.jobs),
         janitor: Waker::default(),
+        journal: Waker::default(),
         generation_noted: AtomicU64::new(0),
         waiting: WaitingRoom::new(config.put_wait),
         slow: SlowLane::closed(config.clock.clone()),

@@ -38,6 +38,8 @@ pub(crate) struct Shared {
     pub(crate) graceful: GracefulUnmounts,
     pub(crate) jobs: Jobs,
     pub(crate) janitor: Waker,
+    /// Of the thread that writes the log.
+    pub(crate) journal: Waker,
     /// When a client at the wrong port was last logged, in nanoseconds; 0: never.
     pub(crate) generation_noted: AtomicU64,
     pub(crate) waiting: WaitingRoom,

@@ -25,6 +25,7 @@ const PURE: &[&str] = &[
     "yb-alloc",
     "yb-evict",
     "yb-jobs",
+    "yb-journal",
     "yb-catalog",
     "yb-settings",
     "yb-sched",

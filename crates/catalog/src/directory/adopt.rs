@@ -6,7 +6,7 @@ use yb_alloc::Extent;
 use yb_types::{ClientId, ErrorCode, Generation, MonotonicTime, SegmentId};
 
 use super::Published;
-use super::feed::{Phase, Reading};
+use super::feed::{Feed, Phase, Reading};
 use crate::catalog::{Caller, Catalog, Leave};
 use crate::effects::Effects;
 use crate::entry::{Entry, Replica, Replicas, flag};
@@ -70,10 +70,21 @@ impl Catalog {
         &self,
         call: &Adopting,
         page: impl IntoIterator<Item = Published<'a>>,
+        refused: impl FnMut(u64),
+    ) -> Result<(), ErrorCode> {
+        self.adopt_from(call, |feed| !feed.is_logged(), page, refused)
+    }
+
+    /// Takes a page over from whoever keeps the directory, if `is_kept` says that it is the caller.
+    pub(super) fn adopt_from<'a>(
+        &self,
+        call: &Adopting,
+        is_kept: impl Fn(&Feed) -> bool,
+        page: impl IntoIterator<Item = Published<'a>>,
         mut refused: impl FnMut(u64),
     ) -> Result<(), ErrorCode> {
         let segment = self.kept_segment(call.client, call.segment)?;
-        let feed = segment.feed().ok_or(ErrorCode::UNAVAILABLE_IN_CURRENT_STATUS)?;
+        let feed = segment.feed().filter(|feed| is_kept(feed)).ok_or(ErrorCode::UNAVAILABLE_IN_CURRENT_STATUS)?;
         feed.hear(call.now);
         let mut state = feed.state();
         let (is_asked, is_untold) = (state.read_from == call.incarnation, state.batch == 0);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use yb_alloc::{Extent, NodeId, Restoring};
 use yb_types::{ByteLen, Generation, MonotonicTime};
 
-use super::Keeper;
+use super::{Keeper, Logged};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -80,13 +80,15 @@ pub(crate) struct Feed {
     striking: AtomicU64,
     /// When the node was last here.
     heard: AtomicU64,
+    /// It is the log of the master that is told, not the node.
+    logged: Option<Logged>,
 }
 
 /// After this time without a word from the node, nobody counts on what it has to strike out.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Feed {
-    pub fn new(keeper: Keeper) -> Feed {
+    pub fn new(keeper: Keeper, logged: Option<Logged>) -> Feed {
         let is_live = keeper != Keeper::Filled;
         let state = State {
             phase: if is_live { Phase::Live } else { Phase::Unread },
@@ -101,7 +103,17 @@ impl Feed {
             live: AtomicBool::new(is_live),
             striking: AtomicU64::new(0),
             heard: AtomicU64::new(0),
+            logged,
         }
+    }
+
+    /// What the segment is to the log, if that is what keeps it.
+    pub fn logged(&self) -> Option<Logged> {
+        self.logged
+    }
+
+    pub fn is_logged(&self) -> bool {
+        self.logged.is_some()
     }
 
     /// Whether objects may be placed in the segment.

@@ -1,7 +1,8 @@
 //! Directories: what a node keeps of the objects in its segments, so that another master can know them.
 //!
 //! The master tells the node what was published and what is to be struck out, in numbered batches ([`feed`], [`tell`]). A
-//! master that starts gets it back and takes it over ([`adopt`]), unless it knows better ([`relearning`]).
+//! master that starts gets it back and takes it over ([`adopt`]), unless it knows better ([`relearning`]). For segments of
+//! clients that keep no directory, a log of the master may do the same ([`logged`]).
 //!
 //! Invariants:
 //! - an extent of an object that was readable, in a segment with a directory, comes free only after a batch that strikes it
@@ -11,16 +12,19 @@
 
 mod adopt;
 mod feed;
+mod logged;
 mod relearning;
 mod tell;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use yb_types::{ClientId, ReplicaId};
+use yb_types::{ClientId, ReplicaId, SegmentId};
 
 pub use adopt::Adopting;
 pub(crate) use feed::{Feed, Strike};
+pub use logged::LoggedSegment;
+pub(crate) use logged::{LogBook, Logged};
 pub(crate) use relearning::Relearning;
 pub use tell::{Order, SyncCall, Told};
 
@@ -64,9 +68,12 @@ pub enum Keeper {
     Filled,
 }
 
-/// Clients that keep directories; others are not in it.
+/// Who keeps directories: clients, and for all others the log of the master, if it has one.
 #[derive(Default)]
-pub(crate) struct Keepers(BTreeMap<ClientId, Keeper>);
+pub(crate) struct Keepers {
+    clients: BTreeMap<ClientId, Keeper>,
+    pub log: Option<LogBook>,
+}
 
 /// More are not remembered: their segments are handled as those of clients without directories.
 const KEEPERS_MAX: usize = 65_536;
@@ -74,14 +81,19 @@ const KEEPERS_MAX: usize = 65_536;
 impl Keepers {
     pub fn note(&mut self, client: ClientId, keeper: Keeper) {
         if keeper == Keeper::No {
-            self.0.remove(&client);
-        } else if self.0.len() < KEEPERS_MAX || self.0.contains_key(&client) {
-            self.0.insert(client, keeper);
+            self.clients.remove(&client);
+        } else if self.clients.len() < KEEPERS_MAX || self.clients.contains_key(&client) {
+            self.clients.insert(client, keeper);
         }
     }
 
-    /// The feed of a segment that this client mounts.
-    pub fn feed(&self, client: ClientId) -> Option<Box<Feed>> {
-        self.0.get(&client).map(|keeper| Box::new(Feed::new(*keeper)))
+    /// The feed of a segment that this client mounts. `again`: it says that the memory was in the pool before.
+    pub fn feed(&mut self, client: ClientId, segment: SegmentId, again: bool) -> Option<Box<Feed>> {
+        if let Some(keeper) = self.clients.get(&client) {
+            return Some(Box::new(Feed::new(*keeper, None)));
+        }
+        let log = self.log.as_mut()?;
+        let (keeper, logged) = log.mounted(segment, again);
+        Some(Box::new(Feed::new(keeper, Some(logged))))
     }
 }

@@ -67,9 +67,19 @@ impl Catalog {
     /// # Errors
     /// `SEGMENT_NOT_FOUND` when the segment is not mounted by this client; `UNAVAILABLE_IN_CURRENT_STATUS` when no
     /// directory is kept for it: what the node has of it is worth nothing.
-    pub fn tell_directory(&self, call: &SyncCall, mut sink: impl FnMut(Published<'_>)) -> Result<Told, ErrorCode> {
+    pub fn tell_directory(&self, call: &SyncCall, sink: impl FnMut(Published<'_>)) -> Result<Told, ErrorCode> {
+        self.tell_keeper(call, |feed| !feed.is_logged(), sink)
+    }
+
+    /// Tells whoever keeps the directory, if `is_kept` says that it is the caller.
+    pub(super) fn tell_keeper(
+        &self,
+        call: &SyncCall,
+        is_kept: impl Fn(&Feed) -> bool,
+        mut sink: impl FnMut(Published<'_>),
+    ) -> Result<Told, ErrorCode> {
         let segment = self.kept_segment(call.client, call.segment)?;
-        let feed = segment.feed().ok_or(ErrorCode::UNAVAILABLE_IN_CURRENT_STATUS)?;
+        let feed = segment.feed().filter(|feed| is_kept(feed)).ok_or(ErrorCode::UNAVAILABLE_IN_CURRENT_STATUS)?;
         feed.hear(call.now);
         let incarnation = self.settings.first_replica_id;
         let mut state = feed.state();

@@ -1,24 +1,22 @@
 //! The log of a directory, beside a memory file that outlives its process.
 //!
-//! A record is its length (u32), the CRC-64 of its body (u64), and the body; all numbers little-endian. The first one says
-//! whose memory this is. What is half written at the end was not acknowledged to the master, which says it again.
+//! Records as of [`yb_journal::frame`]. The first one says whose memory this is. What is half written at the end was not
+//! acknowledged to the master, which says it again.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use yb_types::{ClientId, ReplicaId, SegmentId, Uuid};
-use yb_wire::messages::DirectoryEntry;
+use yb_journal::frame::{self, Next};
+use yb_journal::text::{put, put_entry, put_text, put_uuid, take, take_entry, take_text, take_u64, take_uuid};
+use yb_types::{ClientId, SegmentId};
 
 use super::table::{Change, Table};
-use crate::checksum::Checksum;
 
 /// Format of the log; another one is not read.
-const VERSION: u64 = 2;
+const VERSION: u64 = 3;
 /// A log is written anew when this much of it is out of date.
 const COMPACT_AFTER: u64 = 64 << 20;
-/// No record is longer: a key has no more bytes.
-const RECORD_MAX: usize = 64 << 20;
 
 /// Whose memory a file is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,8 +59,8 @@ impl Journal {
         new.push(".new");
         let new = PathBuf::from(new);
         let mut bytes = Vec::new();
-        record(&mut bytes, |body| head(body, &identity));
-        table.changes(|change| record(&mut bytes, |body| encode(body, change)));
+        frame::append(&mut bytes, |body| head(body, &identity));
+        table.changes(|change| frame::append(&mut bytes, |body| encode(body, change)));
         let mut file = OpenOptions::new().create(true).truncate(true).write(true).open(&new)?;
         file.write_all(&bytes)?;
         std::fs::rename(&new, path)?;
@@ -74,20 +72,26 @@ impl Journal {
     pub(crate) fn read(path: &Path) -> Option<Found> {
         let bytes = std::fs::read(path).ok()?;
         let mut rest = bytes.as_slice();
-        let identity = read_head(take_record(&mut rest)?)?;
+        let Next::Record(first) = frame::next(&mut rest) else { return None };
+        let identity = read_head(first)?;
         let (mut table, mut is_clean) = (Table::default(), false);
-        while is_whole(rest) {
-            // A record that is there as a whole was written as a whole: strikes behind it would be lost with it.
-            let said = decode(take_record(&mut rest)?)?;
-            is_clean = said.is_none();
-            said.iter().for_each(|change| table.change(change));
+        loop {
+            match frame::next(&mut rest) {
+                Next::Record(body) => {
+                    let said = decode(body)?;
+                    is_clean = said.is_none();
+                    said.iter().for_each(|change| table.change(change));
+                }
+                Next::End | Next::Torn => return Some(Found { identity, table, is_clean }),
+                // Strikes behind it would be lost with it.
+                Next::Broken => return None,
+            }
         }
-        Some(Found { identity, table, is_clean })
     }
 
     /// Notes a change, to be written by the next [`commit`](Self::commit).
     pub(crate) fn note(&mut self, change: &Change<'_>) {
-        record(&mut self.waiting, |body| encode(body, change));
+        frame::append(&mut self.waiting, |body| encode(body, change));
     }
 
     /// Writes what was noted. A log that cannot be written is removed: it would say what is not so.
@@ -116,68 +120,18 @@ impl Journal {
 
     /// Says that the process leaves in order.
     pub(crate) fn close(&mut self, table: &Table) {
-        record(&mut self.waiting, |body| body.push(b'Q'));
+        frame::append(&mut self.waiting, |body| body.push(b'Q'));
         self.commit(table);
         self.file = None;
     }
-}
-
-fn record(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
-    let mut body = Vec::new();
-    write(&mut body);
-    out.extend_from_slice(&u32::try_from(body.len()).unwrap_or(u32::MAX).to_le_bytes());
-    out.extend_from_slice(&crc(&body).to_le_bytes());
-    out.append(&mut body);
-}
-
-fn crc(body: &[u8]) -> u64 {
-    let mut sum = Checksum::default();
-    sum.add(body);
-    sum.value()
-}
-
-fn take<'a>(rest: &mut &'a [u8], len: usize) -> Option<&'a [u8]> {
-    let (taken, left) = rest.split_at_checked(len)?;
-    *rest = left;
-    Some(taken)
-}
-
-fn take_u64(rest: &mut &[u8]) -> Option<u64> {
-    Some(u64::from_le_bytes(take(rest, 8)?.try_into().ok()?))
-}
-
-fn take_text<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let len = usize::try_from(take_u64(rest)?).ok()?;
-    take(rest, len)
-}
-
-/// Whether the next record is there to its last byte: the end of a log may have been half written.
-fn is_whole(rest: &[u8]) -> bool {
-    let len = rest.first_chunk().map(|len| u32::from_le_bytes(*len) as usize);
-    len.is_some_and(|len| rest.len() >= 12 + len)
-}
-
-fn take_record<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let len = u32::from_le_bytes(take(rest, 4)?.try_into().ok()?) as usize;
-    let sum = take_u64(rest)?;
-    let body = take(rest, len).filter(|_| len <= RECORD_MAX)?;
-    (crc(body) == sum).then_some(body)
-}
-
-fn put(body: &mut Vec<u8>, numbers: &[u64]) {
-    numbers.iter().for_each(|number| body.extend_from_slice(&number.to_le_bytes()));
-}
-
-fn put_text(body: &mut Vec<u8>, text: &[u8]) {
-    put(body, &[text.len() as u64]);
-    body.extend_from_slice(text);
 }
 
 fn head(body: &mut Vec<u8>, identity: &Identity) {
     let Identity { boot, size, inode, base, port, client, segment } = identity;
     body.push(b'H');
     put(body, &[VERSION, *size, *inode, *base, u64::from(*port)]);
-    put(body, &[client.0.first, client.0.second, segment.0.first, segment.0.second]);
+    put_uuid(body, client.0);
+    put_uuid(body, segment.0);
     put_text(body, boot);
 }
 
@@ -188,8 +142,7 @@ fn read_head(mut body: &[u8]) -> Option<Identity> {
     }
     let (size, inode, base) = (take_u64(rest)?, take_u64(rest)?, take_u64(rest)?);
     let port = u16::try_from(take_u64(rest)?).ok()?;
-    let client = ClientId(Uuid { first: take_u64(rest)?, second: take_u64(rest)? });
-    let segment = SegmentId(Uuid { first: take_u64(rest)?, second: take_u64(rest)? });
+    let (client, segment) = (ClientId(take_uuid(rest)?), SegmentId(take_uuid(rest)?));
     Some(Identity { boot: take_text(rest)?.to_vec(), size, inode, base, port, client, segment })
 }
 
@@ -206,11 +159,8 @@ fn encode(body: &mut Vec<u8>, change: &Change<'_>) {
         }
         Change::Doubt(doubted) => body.extend_from_slice(&[b'D', u8::from(*doubted)]),
         Change::Note(entry) => {
-            body.extend_from_slice(&[b'N', entry.flags, entry.data_type, u8::from(entry.checksum.is_some())]);
-            put(body, &[entry.offset, entry.size, entry.generation, entry.replica.0]);
-            put(body, &[entry.writer.0.first, entry.writer.0.second]);
-            put(body, &[entry.checksum.unwrap_or(0), entry.soft_pin_until_ms]);
-            [entry.tenant, entry.group, entry.key].iter().for_each(|text| put_text(body, text));
+            body.push(b'N');
+            put_entry(body, entry);
         }
     }
 }
@@ -224,29 +174,7 @@ fn decode(mut body: &[u8]) -> Option<Option<Change<'_>>> {
         b"S" => Change::Strike(take_u64(rest)?),
         b"M" => Change::Mark { incarnation: take_u64(rest)?, applied: take_u64(rest)? },
         b"D" => Change::Doubt(take(rest, 1)? != [0]),
-        b"N" => {
-            let &[flags, data_type, has_checksum] = take(rest, 3)? else { return None };
-            let (offset, size) = (take_u64(rest)?, take_u64(rest)?);
-            let (generation, replica) = (take_u64(rest)?, ReplicaId(take_u64(rest)?));
-            let writer = ClientId(Uuid { first: take_u64(rest)?, second: take_u64(rest)? });
-            let checksum = Some(take_u64(rest)?).filter(|_| has_checksum != 0);
-            let soft_pin_until_ms = take_u64(rest)?;
-            let (tenant, group, key) = (take_text(rest)?, take_text(rest)?, take_text(rest)?);
-            Change::Note(DirectoryEntry {
-                offset,
-                size,
-                generation,
-                replica,
-                writer,
-                checksum,
-                flags,
-                data_type,
-                soft_pin_until_ms,
-                tenant,
-                group,
-                key,
-            })
-        }
+        b"N" => Change::Note(take_entry(rest)?),
         _ => return None,
     };
     Some(Some(change))
@@ -254,6 +182,8 @@ fn decode(mut body: &[u8]) -> Option<Option<Change<'_>>> {
 
 #[cfg(test)]
 mod tests {
+    use yb_types::Uuid;
+
     use super::super::table::tests::entry;
     use super::*;
 

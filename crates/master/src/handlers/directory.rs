@@ -39,20 +39,7 @@ impl Copies {
     }
 
     fn add(&mut self, record: &Published<'_>, now_ms: u64) {
-        let entry = DirectoryEntry {
-            offset: record.offset,
-            size: record.size,
-            generation: record.generation,
-            replica: record.replica,
-            writer: record.writer,
-            checksum: record.checksum,
-            flags: if record.hard_pin { HARD_PIN } else { 0 },
-            data_type: record.data_type,
-            soft_pin_until_ms: record.soft_pin.map_or(0, |left| now_ms.saturating_add(millis(left))),
-            tenant: b"",
-            group: b"",
-            key: b"",
-        };
+        let entry = DirectoryEntry { tenant: b"", group: b"", key: b"", ..entry_of(record, now_ms) };
         let (tenant, group) = (self.text(record.tenant.as_bytes()), self.text(record.group.as_bytes()));
         let key = self.text(record.key);
         self.entries.push(Copied { entry, tenant, group, key });
@@ -76,8 +63,26 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// A replica as it is told.
+pub(crate) fn entry_of<'a>(record: &Published<'a>, now_ms: u64) -> DirectoryEntry<'a> {
+    DirectoryEntry {
+        offset: record.offset,
+        size: record.size,
+        generation: record.generation,
+        replica: record.replica,
+        writer: record.writer,
+        checksum: record.checksum,
+        flags: if record.hard_pin { HARD_PIN } else { 0 },
+        data_type: record.data_type,
+        soft_pin_until_ms: record.soft_pin.map_or(0, |left| now_ms.saturating_add(millis(left))),
+        tenant: record.tenant.as_bytes(),
+        group: record.group.as_bytes(),
+        key: record.key,
+    }
+}
+
 /// A record as it was told; texts that are none are of no tenant and no group that there can be.
-fn published<'a>(entry: &DirectoryEntry<'a>, now_ms: u64) -> Published<'a> {
+pub(crate) fn published<'a>(entry: &DirectoryEntry<'a>, now_ms: u64) -> Published<'a> {
     let left = entry.soft_pin_until_ms.checked_sub(now_ms).filter(|left| *left > 0);
     let text = |bytes: &'a [u8]| std::str::from_utf8(bytes).unwrap_or("\u{fffd}");
     Published {

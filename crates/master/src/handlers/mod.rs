@@ -13,6 +13,7 @@ mod tier;
 mod unbuilt;
 mod weight;
 
+pub(crate) use directory::{entry_of, published};
 pub(crate) use lookup::{descriptors, replica_ref};
 pub(crate) use put::count_refusal;
 pub(crate) use weight::discard;

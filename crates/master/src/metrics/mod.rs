@@ -92,6 +92,9 @@ pub(crate) struct MasterMetrics {
     pub(crate) deferred_frees_asked: Counter,
     pub(crate) directory_adopted: Counter,
     pub(crate) directory_refused: Counter,
+    pub(crate) journal_commits: Counter,
+    pub(crate) journal_bytes: Counter,
+    pub(crate) journal_failures: Counter,
 }
 
 impl MasterMetrics {
@@ -124,6 +127,10 @@ impl MasterMetrics {
             "yuebing_directory_refused_total",
             "Replicas that nodes told and that this master did not take over",
         );
+        let journal_commits = schema.counter("yuebing_journal_commits_total", "Writes of the log of the master");
+        let journal_bytes = schema.counter("yuebing_journal_bytes_total", "Bytes of these writes");
+        let journal_failures =
+            schema.counter("yuebing_journal_failures_total", "Times that the log could be neither written nor removed");
         let exists = ["master_put_start", "master_batch_put_start"].map(|name| {
             let name = format!("{name}_object_already_exists_total");
             schema.counter(&name, "Objects that were not put because their key is readable")
@@ -192,6 +199,9 @@ impl MasterMetrics {
             deferred_frees_asked,
             directory_adopted,
             directory_refused,
+            journal_commits,
+            journal_bytes,
+            journal_failures,
         }
     }
 

@@ -117,6 +117,12 @@ pub(super) const EVENTS: &[Setting] = &[
 ];
 
 pub(super) const AVAILABILITY: &[Setting] = &[
+    Setting::ours("journal_file", Kind::Text, "", "A log with snapshot of what lies in segments whose nodes keep no directory (those of the peer), so that the next life of this master knows it. Nobody else may be the master of these nodes in between. Empty: none.")
+        .unit(Unit::Path),
+    Setting::ours("journal_sync", Kind::Bool, "true", "What the log says is on its disk before the master counts on it, so that it outlives the host. Off: it outlives the process."),
+    Setting::ours("journal_max_age", Kind::Duration, "5m", "A log whose master was last heard of longer ago is not used.")
+        .unit(Unit::Millis)
+        .range(1_000, 86_400_000),
     Setting::peer(
         "cluster_id",
         Kind::Text,

@@ -26,6 +26,7 @@ from pathlib import Path
 REPO = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPO / "tests" / "peer"))
 
+from checksums import FIGURES, checksum_rows  # noqa: E402
 from client import Side, client_rows  # noqa: E402
 from engine import Programs, engine_rows  # noqa: E402
 from master import Tools, master_rows  # noqa: E402
@@ -39,7 +40,7 @@ CORES = sorted(os.sched_getaffinity(0))
 SERVER_CORE, LOAD_CORE = CORES[-1], CORES[0]
 MIB = 1 << 20
 #: Sections of the run, in order.
-SECTIONS = ("rpc", "memory", "python", "tcp", "engine", "space", "master", "client")
+SECTIONS = ("rpc", "memory", "python", "tcp", "engine", "space", "master", "client", "checksums")
 #: name, arguments of `yuebing bench rpc`, highest share of the wheel's CPU per operation.
 RPC_FIGURES = [
     ("CPU per GetReplicaList, 64 x 1", ["--operation", "get", "--connections", "64", "--outstanding", "1"], 1 / 2),
@@ -228,9 +229,16 @@ def pool(kind: str, wheel: Wheel | None, env: dict[str, str]):
             yield f"127.0.0.1:{port}", [process.child.pid, node.child.pid]
 
 
-def python_run(kind: str, wheel: Wheel | None, python: Path, seconds: float, *options: str, shm: bool = True) -> dict:
+def our_env(checksum: str = "0") -> dict[str, str]:
+    """The environment of our processes; without checksums, as the wheel has them off unless somebody asks for them."""
+    return {**os.environ, "MOONCAKE_STORE_CHECKSUM": checksum}
+
+
+def python_run(
+    kind: str, wheel: Wheel | None, python: Path, seconds: float, *options: str, shm: bool = True, checksum: str = "0"
+) -> dict:
     """The figures of `bench/python_store.py` in a pool of that kind."""
-    env = dict(os.environ) if kind == OURS else dict(wheel.env)
+    env = our_env(checksum) if kind == OURS else dict(wheel.env)
     if not shm:
         env["YB_SHM"] = "0"
     script = str(REPO / "bench" / "python_store.py")
@@ -245,7 +253,7 @@ def python_run(kind: str, wheel: Wheel | None, python: Path, seconds: float, *op
 
 def client_sides(wheel: Wheel | None) -> list[Side]:
     """Our package and the wheel's, each with pools of its kind."""
-    env = dict(os.environ)
+    env = our_env()
     sides = [Side(OURS, lambda: pool(OURS, wheel, env), our_python(), env)]
     return sides + ([Side(WHEEL, lambda: pool(WHEEL, wheel, wheel.env), wheel.python, wheel.env)] if wheel else [])
 
@@ -342,6 +350,10 @@ def run(options: argparse.Namespace) -> list[Row]:
         rows += master_rows(Tools(measure, kinds(wheel), yuebing, binary(), Row, progress), options.rounds, options.seconds)
     if "client" in only:
         rows += client_rows(client_sides(wheel), options.rounds, options.seconds, Row, progress)
+    if "checksums" in only:
+        figures = [part for figure in FIGURES for part in ("--figure", figure)]
+        measure = lambda on: python_run(OURS, None, our_python(), options.seconds, *figures, checksum=on)  # noqa: E731
+        rows += checksum_rows(measure, options.rounds, Row, progress)
     if not {"python", "tcp"} & set(only):
         return rows
     pythons = {OURS: our_python(), WHEEL: wheel.python if wheel else None}

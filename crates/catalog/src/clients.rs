@@ -130,6 +130,15 @@ impl Clients {
         true
     }
 
+    /// It can be reached after all. Answers whether it is trusted again: not while it is silent, or doubted.
+    pub fn let_go(&mut self, client: ClientId, patience: Patience, now: MonotonicTime) -> bool {
+        let held = self.by_id.get_mut(&client).filter(|known| known.reach == Reach::Suspect);
+        let fine = |known: &&mut Client| patience.reach(now.since(known.last_seen)) == Reach::Online;
+        let Some(known) = held.filter(|known| known.doubted_until.is_none()).filter(fine) else { return false };
+        known.reach = Reach::Online;
+        true
+    }
+
     /// Another client answers at the address of this one, or nobody does. Answers whether that was news.
     pub fn doubt(&mut self, client: ClientId, now: MonotonicTime) -> bool {
         let Some(known) = self.by_id.get_mut(&client).filter(|known| known.doubted_until.is_none()) else {

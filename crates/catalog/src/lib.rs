@@ -45,6 +45,7 @@ mod plan;
 mod planted;
 mod publish;
 mod put;
+mod quarantine;
 mod reclaim;
 mod remove;
 mod room;
@@ -83,6 +84,7 @@ pub use planted::Fault;
 #[cfg(feature = "planted")]
 pub use planted::plant;
 pub use put::PutCall;
+pub use quarantine::{ReplicaName, ReplicaPlace};
 pub use reclaim::{EvictionGoal, Reclaimed};
 pub use remove::Force;
 pub use segment::{MountedSegment, Reach};

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use yb_types::{ClientId, MonotonicTime};
 
 use crate::catalog::Catalog;
+use crate::clients::Patience;
 use crate::effects::Effects;
 use crate::segment::Reach;
 
@@ -23,6 +24,18 @@ impl Catalog {
         if is_news {
             self.follow(&mut self.segments.registry(), &BTreeMap::from([(client, Reach::Suspect)]));
             effects.clients_turned.push((client, Reach::Suspect));
+        }
+        is_news
+    }
+
+    /// Undoes [`hold_back`](Self::hold_back) for a client that is not silent. Answers whether it was held back.
+    pub fn let_go(&self, client: ClientId, now: MonotonicTime, effects: &mut Effects) -> bool {
+        let mut clients = self.clients.lock();
+        let patience = Patience { ttl: self.settings.client_ttl, suspicion: self.settings.client_suspicion_ttl };
+        let is_news = clients.let_go(client, patience, now);
+        if is_news {
+            self.follow(&mut self.segments.registry(), &BTreeMap::from([(client, Reach::Online)]));
+            effects.clients_turned.push((client, Reach::Online));
         }
         is_news
     }

@@ -93,6 +93,15 @@ impl Pool {
     }
 }
 
+impl Pool {
+    /// Stops the first node where it stands, or lets it go on.
+    fn signal_first(&self, signal: rustix::process::Signal) {
+        let (_, process) = &self.nodes[0];
+        let pid = rustix::process::Pid::from_child(&process.0);
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+}
+
 fn value(key: &str) -> Vec<u8> {
     key.as_bytes().iter().copied().cycle().take(100_000).collect()
 }
@@ -200,4 +209,50 @@ fn one_of_two_owners_dies_and_no_read_fails_over_tcp() {
 #[test]
 fn one_of_two_owners_dies_and_no_read_fails_over_shared_memory() {
     one_of_two_owners_dies(true);
+}
+
+#[test]
+fn a_stopped_owner_of_one_of_two_copies_holds_no_read_up() {
+    let pool = Pool::start(false);
+    let two = ReplicateConfig { replica_num: 2, ..ReplicateConfig::default() };
+    let keys: Vec<String> = (0..40).map(|i| format!("key-{i}")).collect();
+    for key in &keys {
+        assert_eq!(pool.client.put(key, &value(key), &two), Ok(PutOutcome::Stored));
+        assert_eq!(read(&pool.client, key).0, Ok(()));
+    }
+    pool.signal_first(rustix::process::Signal::STOP);
+    let mut slowest = Duration::ZERO;
+    for key in &keys {
+        let (answer, took) = read(&pool.client, key);
+        assert_eq!(answer, Ok(()), "{key}");
+        slowest = slowest.max(took);
+    }
+    let counted = pool.client.metrics();
+    println!("stopped owner of one of two copies: slowest read {slowest:?}, {} late", counted.late_replicas);
+    assert!(counted.late_replicas >= 1, "one of them asked the stopped one first");
+    assert!(slowest < Duration::from_secs(1), "{slowest:?}: it was waited for like an only copy");
+}
+
+#[test]
+fn a_put_to_a_stopped_node_gets_another_place_within_the_call() {
+    let pool = Pool::start(false);
+    pool.signal_first(rustix::process::Signal::STOP);
+    let mut slowest = Duration::ZERO;
+    let clock = Clock::real();
+    for i in 0..12 {
+        let key = format!("key-{i}");
+        let before = clock.now();
+        assert_eq!(pool.client.put(&key, &value(&key), &one_copy()), Ok(PutOutcome::Stored), "{key}");
+        slowest = slowest.max(clock.now().since(before));
+        assert_ne!(pool.home(&key), pool.first_home);
+    }
+    println!("stopped node: slowest put {slowest:?}");
+    assert!(slowest < Duration::from_secs(2), "{slowest:?}");
+    pool.signal_first(rustix::process::Signal::CONT);
+    let mut number = 0;
+    wait_until("it gets objects again", || {
+        number += 1;
+        let key = format!("again-{number}");
+        pool.client.put(&key, &value(&key), &one_copy()).is_ok() && pool.home(&key) == pool.first_home
+    });
 }

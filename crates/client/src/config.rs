@@ -113,8 +113,8 @@ pub struct ClientConfig {
     pub page_host: IpAddr,
     /// What is told of what is counted.
     pub metrics: MetricsConfig,
-    /// Give every object a checksum when it is written, and compare it when the whole object was read. Costs a pass over
-    /// the bytes on either side; writers and readers that differ in it understand each other.
+    /// Give every object a checksum when it is written, and compare it when the whole object was read. On unless
+    /// `MOONCAKE_STORE_CHECKSUM` says otherwise. Writers and readers that differ in it understand each other.
     pub checksum: bool,
     /// The generation of the wire that the master is spoken to in.
     pub wire_version: WireVersion,
@@ -132,7 +132,7 @@ pub struct ClientConfig {
 
 impl Default for ClientConfig {
     /// A client that lends nothing, of a master on this machine. `YB_SHM=0` in the environment forbids shared memory,
-    /// `MOONCAKE_STORE_CHECKSUM=1` turns checksums on.
+    /// `MOONCAKE_STORE_CHECKSUM=0` turns checksums off.
     fn default() -> Self {
         ClientConfig {
             local_hostname: "localhost".to_owned(),
@@ -158,7 +158,8 @@ impl Default for ClientConfig {
             page: None,
             page_host: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             metrics: MetricsConfig::default(),
-            checksum: std::env::var_os("MOONCAKE_STORE_CHECKSUM").is_some_and(|value| value == "1"),
+            checksum: !std::env::var("MOONCAKE_STORE_CHECKSUM")
+                .is_ok_and(|value| ["0", "false", "no", "off"].contains(&value.to_ascii_lowercase().as_str())),
             wire_version: WireVersion::V0_3_13,
             limits: CallLimits::default(),
             connect_timeout: Duration::from_secs(1),

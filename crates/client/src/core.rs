@@ -6,11 +6,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use smallvec::SmallVec;
 use yb_env::Clock;
-use yb_transfer::{
-    Access, Engine, ForeignMemory, LocalBuffer, MemorySegment, RegistryError, SegmentOptions, TransferError,
-};
+use yb_transfer::{Access, Engine, ForeignMemory, LocalBuffer, MemorySegment, Opcode, RegistryError, SegmentOptions};
 use yb_types::{ClientId, MonotonicTime};
 
 use crate::counters::Counters;
@@ -25,14 +22,15 @@ use crate::lent::Lent;
 use crate::link::MasterLink;
 use crate::mover::{self, Moved, Mover};
 use crate::ops::Sessions;
+use crate::pace::Pace;
 use crate::report::Told;
-use crate::suspects::Suspects;
+use crate::suspects::{Failing, Suspects};
 use crate::{CallLimits, ClientConfig, Error, Health, MemoryRange, Result};
 
 /// Time that a client without a segment gives the master to show that it lives.
 const PROBE_TIME: Duration = Duration::from_millis(500);
 
-/// Time that the master has to hear of a peer that fails: the call that found it waits for it.
+/// Time that the master has to hear of a peer that fails, or of bad bytes: the call that found it waits for it.
 const REPORT_TIME: Duration = Duration::from_millis(50);
 
 /// The inside of a client.
@@ -50,6 +48,7 @@ pub(crate) struct Core {
     /// `engine` belongs to the caller, who uses it for other things too.
     pub(crate) shares_engine: bool,
     pub(crate) suspects: Suspects,
+    pub(crate) pace: Pace,
     /// Renews the leases of long reads.
     pub(crate) leases: LeaseKeeper,
     pub(crate) counters: Arc<Counters>,
@@ -86,22 +85,26 @@ impl Core {
         }
     }
 
-    /// Runs a transfer batch; the failures, each with the index of its object. What is news of a peer is told to the log,
-    /// and to the master if the peer is gone: it stops placing there at once, and looks for itself.
-    pub(crate) fn move_all(&self, mover: Mover<'_>, until: MonotonicTime) -> SmallVec<[(u32, TransferError); 1]> {
-        let Moved { failed, news } = mover.run(until);
-        for error in &news {
+    /// Runs a transfer batch. What is news of a peer is told to the log, and to the master if the peer is gone, or does not
+    /// take what is written: it stops placing there at once, and looks for itself.
+    pub(crate) fn move_all(&self, mover: Mover<'_>, until: MonotonicTime) -> Moved {
+        let moved = mover.run(until);
+        for error in &moved.news {
             tracing::warn!(peer = error.endpoint(), %error, "a peer fails: it is asked last, and for a while not at all");
             self.counters.suspicions.add(1);
-            if mover::is_gone(error) {
-                let limits = CallLimits { base: REPORT_TIME, ..self.config.limits };
-                let deadline = Deadline::start(&self.clock, &limits, 0);
-                if let Err(error) = self.link.report_suspect(error.endpoint(), &error.to_string(), &deadline) {
+            if let Some(how) = mover::failing(error).filter(|how| *how == Failing::Gone || moved.op == Opcode::Write) {
+                let deadline = self.short_word();
+                if let Err(error) = self.link.report_suspect(how, (error.endpoint(), &error.to_string()), &deadline) {
                     tracing::debug!(%error, "the master was not told of a peer that fails");
                 }
             }
         }
-        failed
+        moved
+    }
+
+    /// The time for telling the master something that the call does not depend on.
+    pub(crate) fn short_word(&self) -> Deadline {
+        Deadline::start(&self.clock, &CallLimits { base: REPORT_TIME, ..self.config.limits }, 0)
     }
 
     /// The caller's registered memory.

@@ -73,10 +73,22 @@ counters! {
     failed_writes,
     /// Times a read went on to another replica after one failed.
     replica_fallbacks,
+    /// Of these, because nothing had come of it for longer than it usually takes.
+    late_replicas,
     /// Times a read was made again because its lease ended before the last byte.
     lease_retries,
     /// Leases of reads under way that were renewed, or asked about in vain.
     leases_renewed,
+    /// Objects read whose checksum was the writer's.
+    objects_verified,
+    /// Objects read that could not be compared: written without a checksum, ranges, memory of a device, or not asked for.
+    objects_unverified,
+    /// Replicas read whose bytes were not those that were written.
+    objects_corrupt,
+    /// Of those, told to the master.
+    corrupt_reported,
+    /// Replicas in this client's memory that it looked at because a reader found other bytes.
+    doubts_looked_at,
     /// Times a peer turned out to fail of which nothing was known, or only something old.
     suspicions,
     /// Times a put waited for another writer of its key.

@@ -10,20 +10,24 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use yb_env::Clock;
+use yb_mem::Crc64;
 use yb_transfer::Engine;
 use yb_types::{ClientId, ClientStatus, STORE_VERSION};
+use yb_wire::messages::{DoubtAnswer, DoubtQuestion};
 
 use crate::counters::Counters;
 use crate::deadline::{CallLimits, Deadline};
 use crate::directory::{Directories, Keeper, KeeperDuty};
 use crate::lent::Lent;
-use crate::link::{CAPABILITY_DIRECTORY, CAPABILITY_FILLED, CAPABILITY_QUIESCE, MasterLink};
+use crate::link::{CAPABILITY_DIRECTORY, CAPABILITY_FILLED, CAPABILITY_LOOKS, CAPABILITY_QUIESCE, MasterLink};
 use crate::quiesce::Questions;
 use crate::tasks::{TaskDuty, TaskWorker};
 use crate::{Error, Result};
 
 /// Failed pings in a row after which the session starts anew.
 const PINGS_BEFORE_RECONNECT: u32 = 3;
+/// Replicas in doubt that are looked at before the master hears of it.
+const DOUBTS_AT_A_TIME: u32 = 16;
 /// Time that one unmount may take when the client closes.
 const LEAVE_TIME: Duration = Duration::from_millis(500);
 /// How long memory of a segment that left may still be in use before it is left to its last user.
@@ -211,6 +215,11 @@ impl Beat {
         {
             tracing::debug!(%error, "questions about given-up writes wait");
         }
+        if self.pulse.asks
+            && let Err(error) = self.look_at_doubts()
+        {
+            tracing::debug!(%error, "questions about replicas in doubt wait");
+        }
         Ok(())
     }
 
@@ -233,6 +242,23 @@ impl Beat {
         }
     }
 
+    /// Tells the master what lies where readers found other bytes than were written.
+    fn look_at_doubts(&self) -> Result<()> {
+        let pulse = &self.pulse;
+        let mut asked = pulse.link.poll_doubts(&[], DOUBTS_AT_A_TIME, &self.deadline())?;
+        while !asked.is_empty() {
+            let look = |question: &DoubtQuestion| {
+                let memory = pulse.engine.local(question.address, question.size).ok()?;
+                let found = Crc64::of(memory.span())?.value();
+                Some(DoubtAnswer { replica: question.replica, found })
+            };
+            let answers: Vec<DoubtAnswer> = asked.iter().filter_map(look).collect();
+            pulse.counters.doubts_looked_at.add(answers.len() as u64);
+            asked = pulse.link.poll_doubts(&answers, DOUBTS_AT_A_TIME, &self.deadline())?;
+        }
+        Ok(())
+    }
+
     /// Tells the master which extents of given-up writes are quiet.
     fn answer_questions(&self) -> Result<()> {
         let pulse = &self.pulse;
@@ -251,7 +277,7 @@ impl Beat {
 
 /// What a client that lends memory tells of itself. `brings`: it has something to tell that an earlier master told it.
 pub(crate) fn capabilities(brings: bool) -> u64 {
-    CAPABILITY_QUIESCE | CAPABILITY_DIRECTORY | if brings { CAPABILITY_FILLED } else { 0 }
+    CAPABILITY_QUIESCE | CAPABILITY_DIRECTORY | CAPABILITY_LOOKS | if brings { CAPABILITY_FILLED } else { 0 }
 }
 
 /// The first request of every session: both sides must be of one store version.

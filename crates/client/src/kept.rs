@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use yb_env::Rng;
+use yb_mem::Crc64;
 use yb_transfer::{Coherence, MemoryDevice, Span};
 use yb_types::{ClientId, SegmentId};
 
-use crate::checksum;
 use crate::directory::{Found, Identity, Journal, Table};
 use crate::{Error, Result};
 
@@ -122,7 +122,7 @@ impl KeptMemory {
     fn is_whole(&self, table: &Table) -> bool {
         table.from(0).all(|(offset, kept)| {
             let Ok(span): std::result::Result<Span<'_>, _> = self.device.span(offset, kept.size) else { return false };
-            kept.checksum.is_none() || checksum::of_spans([span]) == kept.checksum
+            kept.checksum.is_none() || Crc64::of(span).map(Crc64::value) == kept.checksum
         })
     }
 }

@@ -72,7 +72,6 @@
 #![forbid(unsafe_code)]
 
 mod asynchronous;
-mod checksum;
 mod client;
 mod config;
 mod core;
@@ -91,6 +90,7 @@ mod link;
 mod memory;
 mod mover;
 mod ops;
+mod pace;
 mod page;
 mod pool;
 mod quiesce;

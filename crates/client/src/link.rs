@@ -15,17 +15,19 @@ use smallvec::{SmallVec, smallvec};
 use yb_env::Clock;
 use yb_rpc::{ClientPool, ClientSettings, RpcAddress, RpcError};
 use yb_types::{
-    ClientId, ClientStatus, ErrorCode, MonotonicTime, ReplicaDescriptor, ReplicateConfig, Segment, SegmentId,
+    ClientId, ClientStatus, ErrorCode, MonotonicTime, ReplicaDescriptor, ReplicaId, ReplicateConfig, Segment, SegmentId,
 };
 use yb_wire::messages::{
-    BatchRemoveArgs, ClientArgs, ErrorOr, GetReplicaListResponse, GracefulUnmountSegmentArgs, HelloArgs, KeyArgs,
-    KeysArgs, MountSegmentArgs, NoArgs, PatternArgs, PollQuiesceArgs, QuiesceConfirmation, QuiesceQuestion,
-    ReMountSegmentArgs, RemoveAllArgs, RemoveArgs, ReportSuspectArgs, SegmentIdArgs, UnmountSegmentArgs,
+    BatchRemoveArgs, ClientArgs, DoubtAnswer, DoubtQuestion, ErrorOr, GetReplicaListResponse,
+    GracefulUnmountSegmentArgs, HelloArgs, KeyArgs, KeysArgs, MountSegmentArgs, NoArgs, PatternArgs, PollDoubtsArgs,
+    PollQuiesceArgs, QuiesceConfirmation, QuiesceQuestion, ReMountSegmentArgs, RemoveAllArgs, RemoveArgs,
+    ReportCorruptArgs, ReportSuspectArgs, SegmentIdArgs, UnmountSegmentArgs,
 };
 use yb_wire::{Call, Form, Limits, List, WireTable, WireVersion, call};
 
 use crate::deadline::Deadline;
 use crate::rpc_times::{RpcMeter, RpcTimes};
+use crate::suspects::Failing;
 use crate::{Error, MasterFailure, Result};
 
 pub(crate) use write::{Ending, Manner, Reservation};
@@ -40,8 +42,22 @@ const REPLY_ELEMENTS: u32 = 1 << 24;
 pub(crate) const CAPABILITY_QUIESCE: u64 = 1;
 /// The capability bit of a client that keeps directories, and of a master that tells what is in them.
 pub(crate) const CAPABILITY_DIRECTORY: u64 = 2;
+/// The bit of a client that looks at its memory when a master asks what lies there.
+pub(crate) const CAPABILITY_LOOKS: u64 = 8;
 /// The bit of a client that brings what an earlier master told it.
 pub(crate) const CAPABILITY_FILLED: u64 = 4;
+
+/// A replica that has other bytes than were written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CorruptReplica<'a> {
+    /// Whose key, if it is not the client's own tenant's.
+    pub(crate) tenant: Option<&'a [u8]>,
+    pub(crate) key: &'a [u8],
+    pub(crate) replica: ReplicaId,
+    /// The checksum that the writer gave, and that of what was read.
+    pub(crate) written: u64,
+    pub(crate) found: u64,
+}
 
 /// What a repetition of a request would do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -268,15 +284,56 @@ impl MasterLink {
         answer.map_err(|code| Error::from_master("PollQuiesce", code))
     }
 
-    /// Tells a master of ours that nobody answers at the data address of a node; others are not told.
-    pub(crate) fn report_suspect(&self, endpoint: &str, reason: &str, deadline: &Deadline) -> Result<()> {
+    /// Tells what lies at replicas in doubt, and takes up to `limit` new questions.
+    pub(crate) fn poll_doubts(
+        &self,
+        answers: &[DoubtAnswer],
+        limit: u32,
+        deadline: &Deadline,
+    ) -> Result<Vec<DoubtQuestion>> {
+        let args = PollDoubtsArgs { client_id: self.client_id, answers: List::from(answers), limit };
+        let answer = self.call::<call::PollDoubts, _>(&args, deadline, Repeat::Harmless, |reply| reply)?;
+        answer.map_err(|code| Error::from_master("PollDoubts", code))
+    }
+
+    /// Tells a master of ours that nobody answers at the data address of a node, or that what answers takes no bytes; others
+    /// are not told.
+    pub(crate) fn report_suspect(
+        &self,
+        how: Failing,
+        (endpoint, reason): (&str, &str),
+        deadline: &Deadline,
+    ) -> Result<()> {
         if !self.hears_reports.load(Ordering::Relaxed) {
             return Ok(());
         }
         let args = ReportSuspectArgs { client_id: self.client_id, endpoint, reason };
-        let answer = self.call::<call::ReportSuspect, _>(&args, deadline, Repeat::Harmless, |reply| reply);
+        let answer = match how {
+            Failing::Gone => self.call::<call::ReportSuspect, _>(&args, deadline, Repeat::Harmless, |reply| reply),
+            Failing::Slow | Failing::Late => {
+                self.call::<call::ReportSlow, _>(&args, deadline, Repeat::Harmless, |reply| reply)
+            }
+        };
         match answer {
             Ok(answer) => answer.map_err(|code| Error::from_master("ReportSuspect", code)),
+            Err(Error::Rejected { .. }) => {
+                self.hears_reports.store(false, Ordering::Relaxed);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Tells a master of ours that a replica has other bytes than were written; others are not told.
+    pub(crate) fn report_corrupt(&self, corrupt: &CorruptReplica<'_>, deadline: &Deadline) -> Result<()> {
+        if !self.hears_reports.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let CorruptReplica { tenant, key, replica, written, found } = *corrupt;
+        let (client_id, tenant_id) = (self.client_id, tenant.unwrap_or(&self.tenant));
+        let args = ReportCorruptArgs { client_id, key, tenant_id, replica, written, found };
+        match self.call::<call::ReportCorrupt, _>(&args, deadline, Repeat::Harmless, |reply| reply) {
+            Ok(answer) => answer.map_err(|code| Error::from_master("ReportCorrupt", code)),
             Err(Error::Rejected { .. }) => {
                 self.hears_reports.store(false, Ordering::Relaxed);
                 Ok(())

@@ -1,9 +1,12 @@
 //! From pieces of objects to one transfer batch.
 
+use std::time::Duration;
+
 use smallvec::SmallVec;
 use yb_env::Clock;
+use yb_mem::Crc64;
 use yb_transfer::{
-    BatchOutcome, Engine, LocalBuffer, Opcode, Request, SegmentHandle, TransferError, TransferErrorKind,
+    BatchOutcome, Engine, LocalBuffer, Opcode, Request, RequestOptions, SegmentHandle, TransferError, TransferErrorKind,
 };
 use yb_types::{BufferDescriptor, MonotonicTime, SegmentAddress};
 
@@ -30,10 +33,14 @@ pub(crate) struct Mover<'a> {
 
 /// What became of a batch.
 pub(crate) struct Moved {
+    pub(crate) op: Opcode,
     /// The failures, each with the index of its object.
     pub(crate) failed: SmallVec<[(u32, TransferError); 1]>,
     /// Failures of peers that nothing was known against, one of each.
     pub(crate) news: SmallVec<[TransferError; 1]>,
+    /// Checksums of the objects that were added to be summed, in that order; `None` where the bytes did not all arrive or
+    /// lie on a device.
+    pub(crate) sums: SmallVec<[(u32, Option<Crc64>); 1]>,
 }
 
 impl<'a> Mover<'a> {
@@ -60,6 +67,17 @@ impl<'a> Mover<'a> {
 
     /// Adds the pieces of object `owner`, to or from the range at `remote`.
     pub(crate) fn add(&mut self, owner: u32, pieces: impl IntoIterator<Item = Piece<'a>>, remote: &BufferDescriptor) {
+        self.add_as(Owner::plain(owner), pieces, remote);
+    }
+
+    /// As [`Mover::add`], with the checksum of the pieces, one after the other, if it is wanted: once for each owner.
+    pub(crate) fn add_as(
+        &mut self,
+        owner: Owner,
+        pieces: impl IntoIterator<Item = Piece<'a>>,
+        remote: &BufferDescriptor,
+    ) {
+        let Owner { index: owner, summed, patience } = owner;
         if let Err(error) = self.ask(&remote.transport_endpoint) {
             return self.barred.push((owner, error));
         }
@@ -70,7 +88,11 @@ impl<'a> Mover<'a> {
         for piece in pieces {
             let address = SegmentAddress(remote.buffer_address.wrapping_add(piece.offset));
             let local = LocalBuffer::span_of(piece.span);
-            self.requests.push(Request::new(self.op, local, segment.clone(), address));
+            let request = Request::new(self.op, local, segment.clone(), address).summed(summed);
+            self.requests.push(match patience {
+                Some(_) => request.with(RequestOptions { patience, ..RequestOptions::default() }),
+                None => request,
+            });
             self.owners.push(owner);
         }
     }
@@ -104,8 +126,10 @@ impl<'a> Mover<'a> {
     /// Moves everything; returns when nothing is in flight. What it shows of the peers is noted.
     pub(crate) fn run(self, until: MonotonicTime) -> Moved {
         let mut failed = self.failed;
+        let mut sums = SmallVec::new();
         if !self.requests.is_empty() {
             let outcome: BatchOutcome = self.engine.transfer_sync(&self.requests, until);
+            sums = sums_of(&self.requests, &self.owners, &outcome);
             if !outcome.is_ok() {
                 let results = self.owners.iter().zip(outcome.results());
                 failed.extend(results.filter_map(|(owner, result)| Some((*owner, result.as_ref().err()?.clone()))));
@@ -120,11 +144,47 @@ impl<'a> Mover<'a> {
                     tracing::info!(endpoint, "a peer answers again");
                 }
             }
-            news = note_failures(suspects, &failed, clock.now());
+            let is_late = |owner: u32| {
+                let own = self.requests.iter().zip(&self.owners).filter(|(_, of)| **of == owner);
+                self.op == Opcode::Read && own.into_iter().any(|(request, _)| request.options.patience.is_some())
+            };
+            news = note_failures(suspects, &failed, is_late, clock.now());
         }
         failed.extend(self.barred);
-        Moved { failed, news }
+        Moved { op: self.op, failed, news, sums }
     }
+}
+
+/// Whose pieces are added.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Owner {
+    /// Index of the object.
+    pub(crate) index: u32,
+    /// Whether their checksum is wanted.
+    pub(crate) summed: bool,
+    /// When nothing moves for so long they are given up: there is another place for them.
+    pub(crate) patience: Option<Duration>,
+}
+
+impl Owner {
+    /// An object whose checksum is not wanted and that has no other place.
+    pub(crate) fn plain(index: u32) -> Self {
+        Owner { index, summed: false, patience: None }
+    }
+}
+
+/// The checksums of objects from those of their pieces.
+fn sums_of(requests: &[Request<'_>], owners: &[u32], outcome: &BatchOutcome) -> SmallVec<[(u32, Option<Crc64>); 1]> {
+    let mut sums: SmallVec<[(u32, Option<Crc64>); 1]> = SmallVec::new();
+    let summed = requests.iter().zip(owners).enumerate().filter(|(_, (request, _))| request.is_summed);
+    for (at, (_, owner)) in summed {
+        let piece = outcome.sum(at);
+        match sums.last_mut().filter(|(last, _)| last == owner) {
+            Some((_, sum)) => *sum = sum.zip(piece).map(|(sum, piece)| sum.then(piece)),
+            None => sums.push((*owner, piece)),
+        }
+    }
+    sums
 }
 
 /// Whether the failure says something about the peer rather than about the request.
@@ -139,7 +199,7 @@ pub(crate) fn leaves_nothing_in_flight(error: &TransferError) -> bool {
 }
 
 /// How the peer failed, if the failure is its fault.
-fn failing(error: &TransferError) -> Option<Failing> {
+pub(crate) fn failing(error: &TransferError) -> Option<Failing> {
     use TransferErrorKind as K;
     match error.kind() {
         K::Unreachable | K::ConnectionLost | K::PeerGone => Some(Failing::Gone),
@@ -152,23 +212,25 @@ fn failing(error: &TransferError) -> Option<Failing> {
 fn note_failures(
     suspects: &Suspects,
     failed: &[(u32, TransferError)],
+    is_late: impl Fn(u32) -> bool,
     now: MonotonicTime,
 ) -> SmallVec<[TransferError; 1]> {
     let mut noted: SmallVec<[&str; 4]> = SmallVec::new();
     let mut news = SmallVec::new();
-    for (_, error) in failed {
-        let Some(how) = failing(error).filter(|_| !noted.contains(&error.endpoint())) else { continue };
+    for (owner, error) in failed {
+        let how = match failing(error) {
+            Some(Failing::Slow) if error.kind() == TransferErrorKind::TimedOut && is_late(*owner) => {
+                Some(Failing::Late)
+            }
+            how => how,
+        };
+        let Some(how) = how.filter(|_| !noted.contains(&error.endpoint())) else { continue };
         noted.push(error.endpoint());
         if suspects.failed(error.endpoint(), how, &error.to_string(), now) {
             news.push(error.clone());
         }
     }
     news
-}
-
-/// Whether the peer's process is gone, as far as its kernel or ours can tell.
-pub(crate) fn is_gone(error: &TransferError) -> bool {
-    failing(error) == Some(Failing::Gone)
 }
 
 /// The caller's form of a failed transfer.

@@ -23,6 +23,7 @@ use crate::kept::KeptMemory;
 use crate::leases::LeaseKeeper;
 use crate::link::{LinkSettings, MasterLink};
 use crate::ops::Sessions;
+use crate::pace::Pace;
 use crate::page::PageServer;
 use crate::report::{Reporter, Told};
 use crate::suspects::Suspects;
@@ -77,6 +78,7 @@ impl Core {
             told: Mutex::default(),
             shares_engine,
             suspects: Suspects::default(),
+            pace: Pace::default(),
             counters,
             executor: Executor::new(config.async_threads),
             membership: Mutex::new(None),

@@ -29,6 +29,8 @@ pub(crate) enum Failing {
     Gone,
     /// No answer in time, or one that makes no sense.
     Slow,
+    /// No answer within the time that a call waits for it that can go elsewhere.
+    Late,
 }
 
 /// What is known of a peer.
@@ -90,8 +92,9 @@ impl Suspects {
         let known = at.map(|at| list.remove(at));
         let told_at = known.as_ref().map(|known| known.told_at).filter(|told| now.since(*told) < TOLD_AGAIN);
         let (failures, pause) = known.map_or((0, FIRST_PAUSE), |known| (known.failures, known.pause));
-        let failures = failures + 1;
-        let is_left_alone = how == Failing::Gone || failures >= SLOW_FAILURES;
+        // Who is late is asked last, and by those who have nowhere else to go as ever.
+        let failures = failures + u32::from(how != Failing::Late);
+        let is_left_alone = how == Failing::Gone || (how == Failing::Slow && failures >= SLOW_FAILURES);
         let (ask_at, next) = if is_left_alone { (now + pause, (pause * 2).min(LONGEST_PAUSE)) } else { (now, pause) };
         if list.len() >= MOST_SUSPECTS {
             list.remove(0);
@@ -186,6 +189,16 @@ mod tests {
         }
         suspects.failed("a:1", Failing::Slow, "no answer", AT(1200));
         assert!(matches!(suspects.ask("a:1", AT(1299)), Leave::Barred(_)));
+    }
+
+    #[test]
+    fn who_is_late_is_asked_last_and_never_left_alone() {
+        let suspects = Suspects::default();
+        for at in 1000..1010 {
+            suspects.failed("a:1", Failing::Late, "nothing moved", AT(at));
+            assert!(suspects.contains("a:1", AT(at)));
+            assert_eq!(suspects.ask("a:1", AT(at)), Leave::Trial);
+        }
     }
 
     #[test]

@@ -10,20 +10,21 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use yb_env::Clock;
 use yb_jobs::{CopyWork, DynamicLease, MoveWork, Work};
+use yb_mem::Crc64;
 use yb_transfer::{Engine, Opcode};
 use yb_types::{BufferDescriptor, ErrorCode, MonotonicTime, ReplicaDescriptor, Uuid};
 use yb_wire::messages::{
     ClientKeyArgs, CopyStartArgs, CopyStartResponse, DynamicReplicaCopyEndArgs, DynamicReplicaCopyStartArgs, ErrorOr,
-    FetchTasksArgs, MarkTaskToCompleteArgs, MoveStartArgs, MoveStartResponse, TaskCompleteRequest, TaskStatus,
-    TaskType,
+    FetchTasksArgs, GetReplicaListResponse, KeyArgs, MarkTaskToCompleteArgs, MoveStartArgs, MoveStartResponse,
+    TaskCompleteRequest, TaskStatus, TaskType,
 };
 use yb_wire::{Call, List, call};
 
 use crate::counters::Counters;
 use crate::deadline::{CallLimits, Deadline};
-use crate::link::{MasterLink, Repeat};
+use crate::link::{CorruptReplica, MasterLink, Repeat};
 use crate::memory::pieces;
-use crate::mover::Mover;
+use crate::mover::{Mover, Owner};
 use crate::{Error, Result};
 
 /// Between two questions for tasks.
@@ -215,7 +216,7 @@ impl TaskDuty {
             Err(ErrorCode::OBJECT_ALREADY_EXISTS) => return Ok(()),
             Err(code) => return Err(Failure::of(code)),
         };
-        let moved = self.transfer(&begun);
+        let moved = self.transfer(work, &begun);
         let told = self.end(work, moved.is_ok())?;
         moved?;
         told.map_err(Failure::of)
@@ -259,8 +260,33 @@ impl TaskDuty {
         }
     }
 
+    /// The checksum that the writer gave, if it can be had: the object stays what it is while it is copied.
+    fn written(&self, work: &Work) -> Option<u64> {
+        let (tenant, key) = work.object();
+        let args = KeyArgs { key, tenant_id: tenant.as_bytes() };
+        let deadline = self.deadline(REQUEST_TIME, 0);
+        let checksum = |reply: ErrorOr<GetReplicaListResponse>| reply.ok().and_then(|found| found.object_checksum);
+        self.link.call::<call::GetReplicaList, _>(&args, &deadline, Repeat::Harmless, checksum).ok().flatten()
+    }
+
+    /// Refuses to copy bytes on that are not those that were written.
+    fn compare(&self, work: &Work, begun: &Begun, found: Option<Crc64>) -> std::result::Result<(), Failure> {
+        let (Some(found), Some(written)) = (found.map(Crc64::value), self.written(work)) else { return Ok(()) };
+        if found == written {
+            return Ok(());
+        }
+        let (tenant, key) = work.object();
+        self.counters.objects_corrupt.add(1);
+        let corrupt = CorruptReplica { tenant: Some(tenant.as_bytes()), key, replica: begun.source.id, written, found };
+        match self.link.report_corrupt(&corrupt, &self.deadline(REQUEST_TIME, 0)) {
+            Ok(()) => self.counters.corrupt_reported.add(1),
+            Err(error) => tracing::warn!(%error, "the master was not told of a replica with other bytes"),
+        }
+        Err(Failure::of(ErrorCode::CHECKSUM_MISMATCH))
+    }
+
     /// Writes the source's bytes to all targets.
-    fn transfer(&self, begun: &Begun) -> std::result::Result<(), Failure> {
+    fn transfer(&self, work: &Work, begun: &Begun) -> std::result::Result<(), Failure> {
         let fail = |text: &str| Failure { code: None, text: text.to_owned() };
         if begun.targets.is_empty() {
             return Ok(());
@@ -272,17 +298,18 @@ impl TaskDuty {
         let local = self.engine.local(source.buffer_address, source.size);
         let local = [local.map_err(|error| Failure { code: None, text: error.to_string() })?];
         let mut mover = Mover::new(Opcode::Write, &self.engine, begun.targets.len());
-        for target in &begun.targets {
+        for (index, target) in begun.targets.iter().enumerate() {
             let buffer: &BufferDescriptor = target.memory().ok_or_else(|| fail("a target is not in memory"))?;
             if buffer.size != source.size {
                 return Err(fail("a target has another size than the source"));
             }
-            mover.add(0, pieces(&local, source.size)?, buffer);
+            mover.add_as(Owner { summed: index == 0, ..Owner::plain(0) }, pieces(&local, source.size)?, buffer);
         }
         let until: MonotonicTime = self.deadline(TRANSFER_TIME, source.size).at;
-        match mover.run(until).failed.first() {
+        let moved = mover.run(until);
+        match moved.failed.first() {
             Some((_, error)) => Err(Failure { code: None, text: error.to_string() }),
-            None => Ok(()),
+            None => self.compare(work, begun, moved.sums.first().and_then(|(_, sum)| *sum)),
         }
     }
 

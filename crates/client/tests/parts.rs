@@ -323,8 +323,8 @@ fn replicas_are_cleared_by_their_writer_only() {
 fn a_checksum_goes_along_and_is_compared() {
     under_each(|master, _| {
         let _node = node(master, 16 * MIB);
-        let careful = Client::connect(ClientConfig { checksum: true, ..config(master) }).unwrap();
-        let careless = requester(master);
+        let careful = requester(master);
+        let careless = Client::connect(ClientConfig { checksum: false, ..config(master) }).unwrap();
         let value = bytes(8, 100_000);
         careful.put("k", &value, &plain()).unwrap();
         assert!(careful.query("k").unwrap().checksum.is_some());

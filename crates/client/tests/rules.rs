@@ -9,7 +9,10 @@ use std::time::Duration;
 
 use common::{MIB, bytes, config, free_port, node, plain, requester, short, wait_until};
 use scripted::{Script, ScriptedMaster};
-use yb_client::{Client, ClientConfig, Duplicates, Error, GetItem, Health, MemoryRange, PutItem, PutOutcome};
+use yb_client::{
+    Client, ClientConfig, Duplicates, Error, Fragment, GetItem, Health, LocalBuffer, MemoryRange, PutItem, PutOutcome,
+    RangesItem,
+};
 use yb_env::Clock;
 use yb_master::{Master, MasterConfig};
 use yb_types::{ErrorCode, ObjectDataType, ReplicaId, ReplicateConfig, SoftPinAction};
@@ -410,7 +413,7 @@ fn many_threads_read_what_they_wrote() {
 fn other_bytes_than_the_writers_are_not_given_out() {
     let master = with(|script| script.replicas = 2);
     let _nodes = (node(&master.address, 16 * MIB), node(&master.address, 16 * MIB));
-    let careful = Client::connect(ClientConfig { checksum: true, ..config(&master.address) }).unwrap();
+    let careful = requester(&master.address);
     careful.put("k", b"123456789", &plain()).unwrap();
     master.script(|script| script.checksum = Some(0x6C40_DF5F_0B49_7347));
     assert_eq!(careful.get("k"), Ok(b"123456789".to_vec()));
@@ -419,7 +422,8 @@ fn other_bytes_than_the_writers_are_not_given_out() {
     assert_eq!(error, Error::Corrupt { found: 0x6C40_DF5F_0B49_7347, written: 7 });
     assert_eq!(error.code(), ErrorCode::CHECKSUM_MISMATCH);
     assert_eq!(careful.metrics().replica_fallbacks, 1, "the other replica was tried");
-    assert_eq!(requester(&master.address).get("k"), Ok(b"123456789".to_vec()), "nobody asked to compare");
+    let careless = Client::connect(ClientConfig { checksum: false, ..config(&master.address) }).unwrap();
+    assert_eq!(careless.get("k"), Ok(b"123456789".to_vec()), "nobody asked to compare");
 }
 
 #[test]
@@ -519,4 +523,33 @@ fn codes<T>(answers: Vec<Result<T, Error>>) -> Vec<i32> {
 fn range(memory: &mut [u8]) -> Vec<yb_client::RangesItem<'_>> {
     let memory = yb_client::LocalBuffer::destination(memory);
     vec![yb_client::RangesItem { key: b"k", fragments: vec![yb_client::Fragment { offset: 2, memory }] }]
+}
+
+#[test]
+fn a_node_started_again_at_its_address_gives_no_bytes_to_an_old_lease() {
+    let (master, port) = (master(), free_port());
+    let again = || {
+        let config = ClientConfig {
+            local_hostname: format!("127.0.0.1:{port}"),
+            global_segment_size: 16 * MIB,
+            ..config(&master.address)
+        };
+        Client::connect(config).unwrap()
+    };
+    let reader = requester(&master.address);
+    let first = again();
+    reader.put("k", &bytes(1, 100_000), &plain()).unwrap();
+    let found = reader.query("k").unwrap();
+    first.close();
+    drop(first);
+    let _second = again();
+    // Nobody compares a range: the address alone has to say that it is of another life.
+    let mut part = vec![1; 1000];
+    let fragments = vec![Fragment { offset: 5000, memory: LocalBuffer::destination(&mut part) }];
+    let snapshot = reader.ranges_snapshot(&["k"]);
+    let answers = reader.batch_get_ranges_of(&snapshot, vec![RangesItem { key: b"k", fragments }]);
+    assert!(answers[0][0].is_err(), "{answers:?}");
+    let mut whole = vec![1; 100_000];
+    let read = reader.get_known(GetItem::new(b"k", &mut whole), found);
+    assert!(matches!(read, Err(Error::Transfer(_))), "{read:?}");
 }

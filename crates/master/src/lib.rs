@@ -19,6 +19,7 @@ mod command;
 mod config;
 mod control;
 mod dial;
+mod doubts;
 mod graceful;
 mod handlers;
 mod janitor;

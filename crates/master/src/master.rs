@@ -18,6 +18,7 @@ use yb_wire::WireProfile;
 use crate::config::MasterConfig;
 use crate::control::MasterControl;
 use crate::dial::Dialer;
+use crate::doubts::Doubts;
 use crate::graceful::GracefulUnmounts;
 use crate::janitor;
 use crate::jobs::{self, Jobs, MasterJobs};
@@ -257,6 +258,7 @@ pub(crate) fn shared(config: &MasterConfig, versions: &[WireVersion]) -> Result<
         metrics,
         nodes: Nodes::default(),
         suspects: Suspects::default(),
+        doubts: Doubts::default(),
         graceful: GracefulUnmounts::default(),
         jobs: Jobs::new(config.jobs),
         janitor: Waker::default(),

@@ -13,6 +13,9 @@ pub const CAPABILITY_DIRECTORY: u64 = 2;
 /// The node brings what an earlier master told it.
 pub const CAPABILITY_FILLED: u64 = 4;
 
+/// The node looks at its memory when it is asked what lies there.
+pub const CAPABILITY_LOOKS: u64 = 8;
+
 /// Capabilities of this master.
 pub(crate) const MASTER_CAPABILITIES: u64 = CAPABILITY_QUIESCE | CAPABILITY_DIRECTORY;
 
@@ -74,6 +77,11 @@ impl Nodes {
 
     pub(crate) fn is_ours(&self, client: ClientId) -> bool {
         self.0.lock().contains_key(&client)
+    }
+
+    /// Whether a node said that it can do this.
+    pub(crate) fn can(&self, client: ClientId, capability: u64) -> bool {
+        self.0.lock().get(&client).is_some_and(|node| node.capabilities & capability != 0)
     }
 
     pub(crate) fn forget(&self, client: ClientId) {

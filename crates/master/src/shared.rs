@@ -15,6 +15,7 @@ use yb_types::{MonotonicTime, WireVersion};
 use yb_wire::WireProfile;
 
 use crate::dial::Dialer;
+use crate::doubts::Doubts;
 use crate::graceful::GracefulUnmounts;
 use crate::jobs::{Jobs, Left};
 use crate::lane::SlowLane;
@@ -35,6 +36,7 @@ pub(crate) struct Shared {
     pub(crate) metrics: MasterMetrics,
     pub(crate) nodes: Nodes,
     pub(crate) suspects: Suspects,
+    pub(crate) doubts: Doubts,
     pub(crate) graceful: GracefulUnmounts,
     pub(crate) jobs: Jobs,
     pub(crate) janitor: Waker,

@@ -1,7 +1,7 @@
 //! Nodes at which a client found nobody.
 //!
-//! The word of a client is taken for so much: nothing more is placed at the node until it pings, and the master looks for
-//! itself. Only what the master finds counts further: a node whose data address refuses a connection is not offered to
+//! The word of a client is taken for so much: nothing more is placed at the node until it pings or the master has found
+//! somebody there; it looks for itself. Only what the master finds counts further: a node whose data address refuses a connection is not offered to
 //! readers, and is unmounted unless it pings soon ([`yb_catalog::Catalog::doubt`]). A client that lies costs one connection
 //! every half second.
 
@@ -50,11 +50,35 @@ pub(crate) struct Report<'a> {
     pub(crate) reason: &'a str,
 }
 
-/// Holds the node back and looks for itself.
+/// Holds the node back and looks for itself. Who answers is trusted again at once.
 ///
 /// # Errors
 /// `SEGMENT_NOT_FOUND` when no segment is reached at the address.
 pub(crate) fn report(shared: &Arc<Shared>, report: &Report<'_>, effects: &mut Effects) -> Result<(), ErrorCode> {
+    let Some(owners) = hold(shared, report, effects)? else { return Ok(()) };
+    let endpoint = report.endpoint;
+    let dialer = shared.dialer.as_ref().filter(|_| can_dial(endpoint));
+    if let Some(dialer) = dialer {
+        let (later, address) = (Arc::clone(shared), endpoint.to_owned());
+        dialer.check(vec![address.clone()], move |verdict| match verdict {
+            Ok(()) => trust_again(&later, &owners),
+            Err(why) => confirm(&later, &owners, (&address, &why)),
+        });
+    }
+    Ok(())
+}
+
+/// Holds a node back that did not take in time what a client wrote. A connection proves nothing of it (the kernel of a
+/// process that stands still accepts them), a ping does.
+///
+/// # Errors
+/// As [`report`].
+pub(crate) fn report_slow(shared: &Arc<Shared>, report: &Report<'_>, effects: &mut Effects) -> Result<(), ErrorCode> {
+    hold(shared, report, effects).map(|_| ())
+}
+
+/// Holds back whose segments are reached at the address: who that is, or `None` when it was done a moment ago.
+fn hold(shared: &Shared, report: &Report<'_>, effects: &mut Effects) -> Result<Option<BTreeSet<ClientId>>, ErrorCode> {
     let Report { by, endpoint, reason } = report;
     shared.metrics.shared_lane().add(shared.metrics.suspects_reported, 1);
     // First, so that made-up addresses take no place among those that are remembered.
@@ -63,22 +87,23 @@ pub(crate) fn report(shared: &Arc<Shared>, report: &Report<'_>, effects: &mut Ef
         return Err(ErrorCode::SEGMENT_NOT_FOUND);
     }
     if !shared.suspects.begin(endpoint, shared.clock.now()) {
-        return Ok(());
+        return Ok(None);
     }
     tracing::info!(event = "suspect_reported", %by, endpoint, reason, "a client cannot reach a node; looking");
     for owner in &owners {
         shared.catalog.hold_back(*owner, effects);
     }
-    let dialer = shared.dialer.as_ref().filter(|_| can_dial(endpoint));
-    if let Some(dialer) = dialer {
-        let (later, address) = (Arc::clone(shared), (*endpoint).to_owned());
-        dialer.check(vec![address.clone()], move |verdict| {
-            if let Err(why) = verdict {
-                confirm(&later, &owners, (&address, &why));
-            }
-        });
+    Ok(Some(owners))
+}
+
+/// Somebody answers: what the client met has passed, or was the client's own.
+fn trust_again(shared: &Shared, owners: &BTreeSet<ClientId>) {
+    let now = shared.clock.now();
+    let mut effects = Effects::default();
+    for owner in owners {
+        shared.catalog.let_go(*owner, now, &mut effects);
     }
-    Ok(())
+    shared.carry_out(&mut effects, shared.metrics.shared_lane());
 }
 
 /// The master found nobody either.

@@ -20,7 +20,7 @@ pub enum CopyHint {
 pub const STREAMING_FROM: u64 = 256 << 10;
 
 /// Below this a single copy always goes through the caches.
-const STREAMING_PIECE: usize = 16 << 10;
+pub(crate) const STREAMING_PIECE: usize = 16 << 10;
 
 impl CopyHint {
     /// The hint for a batch of `total` bytes.
@@ -34,6 +34,18 @@ impl CopyHint {
 /// # Errors
 /// When the lengths differ or `dst` may not be written; nothing is copied then.
 pub fn copy(dst: Span<'_>, src: Span<'_>, hint: CopyHint) -> Result<(), SpanError> {
+    check(dst, src)?;
+    let streams = hint == CopyHint::Streaming && dst.len() >= STREAMING_PIECE && are_apart(dst, src);
+    if streams && streaming::copy(dst, src) {
+        return Ok(());
+    }
+    // SAFETY: both spans are mapped for their lengths, which are equal; memmove allows overlap.
+    unsafe { std::ptr::copy(src.pointer(), dst.pointer(), dst.len()) };
+    Ok(())
+}
+
+/// Why one span cannot be copied to another.
+pub(crate) fn check(dst: Span<'_>, src: Span<'_>) -> Result<(), SpanError> {
     if dst.len() != src.len() {
         return Err(SpanError::LengthMismatch { dst: dst.len() as u64, src: src.len() as u64 });
     }
@@ -43,13 +55,12 @@ pub fn copy(dst: Span<'_>, src: Span<'_>, hint: CopyHint) -> Result<(), SpanErro
     if dst.is_on_device() || src.is_on_device() {
         return Err(SpanError::OnDevice);
     }
-    let apart = dst.address().abs_diff(src.address()) >= dst.len() as u64;
-    if hint == CopyHint::Streaming && apart && dst.len() >= STREAMING_PIECE && streaming::copy(dst, src) {
-        return Ok(());
-    }
-    // SAFETY: both spans are mapped for their lengths, which are equal; memmove allows overlap.
-    unsafe { std::ptr::copy(src.pointer(), dst.pointer(), dst.len()) };
     Ok(())
+}
+
+/// Whether spans of equal length do not overlap.
+pub(crate) fn are_apart(dst: Span<'_>, src: Span<'_>) -> bool {
+    dst.address().abs_diff(src.address()) >= dst.len() as u64
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -15,6 +15,7 @@
 
 mod control;
 mod copy;
+mod crc;
 mod file;
 mod group;
 mod handover;
@@ -30,6 +31,7 @@ mod stream;
 
 pub use control::{ControlPage, NONCE_LEN, Pass};
 pub use copy::{CopyHint, STREAMING_FROM, copy};
+pub use crc::{Crc64, copy_summed};
 pub use file::{read_at, write_at};
 pub use group::{
     BLOB_BYTES, Blob, BlobError, Declaration, GroupError, GroupErrorKind, GroupSegment, Handle, HandleForm,

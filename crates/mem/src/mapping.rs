@@ -12,6 +12,28 @@ use crate::{Span, SpanError};
 /// The smallest page that a mapping is made of here; larger pages are multiples of it.
 pub(crate) const PAGE: usize = 4096;
 
+/// Transparent huge pages need it.
+const HUGE_PAGE: usize = 2 << 20;
+/// Where fresh memory is put by lot: 16 to 96 TiB, away from what the system fills from either end, and inside 47 bits.
+const RANDOM_FROM: u64 = 16 << 40;
+const RANDOM_TO: u64 = 96 << 40;
+/// Draws that may meet other memory.
+const RANDOM_TRIES: usize = 8;
+
+/// An address by lot, a multiple of `alignment`; `None` when the system has no lots.
+fn random_address(alignment: usize) -> Option<u64> {
+    let mut lot = [0_u8; 8];
+    // SAFETY: the buffer has the length that is passed.
+    let got = unsafe { libc::getrandom(lot.as_mut_ptr().cast(), lot.len(), 0) };
+    if usize::try_from(got) != Ok(lot.len()) {
+        return None;
+    }
+    let alignment = alignment as u64;
+    let places = (RANDOM_TO - RANDOM_FROM) / alignment;
+    let place = u64::from_le_bytes(lot).checked_rem(places)?;
+    Some(RANDOM_FROM.next_multiple_of(alignment) + place * alignment)
+}
+
 /// Why memory could not be mapped.
 #[derive(Debug, thiserror::Error)]
 pub enum MapError {
@@ -85,6 +107,20 @@ impl Mapping {
         let mapping = Mapping { first, len };
         // A kernel that does not know the flag takes the address for a wish.
         if mapping.address() == address { Ok(mapping) } else { Err(refused()) }
+    }
+
+    /// As [`Mapping::of_file_at`], at an address that nothing before this is likely to have had, in this process or in an
+    /// earlier one under the same name: who still has an address of theirs is refused, and does not get other bytes.
+    pub(crate) fn of_file_anywhere(file: BorrowedFd<'_>, len: usize, alignment: usize) -> Result<Self, MapError> {
+        let alignment = alignment.max(HUGE_PAGE);
+        for _ in 0..RANDOM_TRIES {
+            let Some(address) = random_address(alignment) else { break };
+            if let Ok(mapping) = Mapping::of_file_just_at(file, len, address) {
+                return Ok(mapping);
+            }
+        }
+        // A small address space, or a full one.
+        Mapping::of_file_at(file, len, alignment)
     }
 
     /// As [`Mapping::of_file`], at a multiple of `alignment`, a power of two.

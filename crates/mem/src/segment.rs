@@ -78,7 +78,7 @@ impl MemorySegment {
             source: std::io::ErrorKind::OutOfMemory.into(),
         })?;
         let alignment = if options.alignment.is_power_of_two() { options.alignment.max(page) } else { page };
-        let mapping = Mapping::of_file_at(file.as_fd(), mapped, usize::try_from(alignment).unwrap_or(PAGE))?;
+        let mapping = Mapping::of_file_anywhere(file.as_fd(), mapped, usize::try_from(alignment).unwrap_or(PAGE))?;
         if options.huge_pages == HugePages::Advise {
             mapping.advise_huge();
         }
@@ -199,6 +199,17 @@ mod tests {
         }
         let absurd = SegmentOptions { alignment: 1 << 63, ..SegmentOptions::default() };
         assert!(MemorySegment::create(4096, absurd).is_err());
+    }
+
+    #[test]
+    fn fresh_memory_does_not_lie_where_other_memory_was() {
+        let len = 64 << 20;
+        let before: Vec<u64> =
+            (0..16).map(|_| MemorySegment::create(len, SegmentOptions::default()).unwrap().address()).collect();
+        for (index, address) in before.iter().enumerate() {
+            let is_near = |other: &u64| address.abs_diff(*other) < len;
+            assert!(!before[..index].iter().any(is_near), "{before:x?}");
+        }
     }
 
     #[test]

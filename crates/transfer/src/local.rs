@@ -75,7 +75,7 @@ impl LocalTransport {
                 Err(error) => job.fail(TransferErrorKind::Storage, error),
             };
         }
-        match yb_mem::copy(target, source, hint) {
+        match job.copy(target, source, hint) {
             Ok(()) => job.outcome = Some(Ok(())),
             Err(refused) => job.fail(TransferErrorKind::InvalidRequest, refused),
         }

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use yb_mem::Crc64;
+
 use crate::device::{self, Gpus};
 use crate::metadata::SegmentDesc;
 use crate::rdma::RdmaTransport;
@@ -68,7 +70,9 @@ impl Paths {
     ) -> &'j mut [Job<'a>] {
         let mut left = jobs;
         for transport in self.transports.iter().filter(|transport| takes(transport.as_ref())) {
-            let reached = partition(left, |job| transport.reaches(job.segment, job.remote, job.len(), limits));
+            let reached = partition(left, |job| {
+                transport.reaches(job.segment, job.remote, job.len(), &limits.hurried(job.options.patience))
+            });
             let (now, _) = left.split_at_mut(reached);
             if now.is_empty() {
                 continue;
@@ -95,6 +99,7 @@ impl Paths {
                 tracing::info!(%error, next, "a transfer is tried over another transport");
                 self.counters.rerouted.fetch_add(1, Ordering::Relaxed);
                 job.done = 0;
+                job.sum = job.sum.map(|_| Crc64::default());
             }
         }
         transport.run(jobs, limits);

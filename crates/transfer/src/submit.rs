@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::{SmallVec, smallvec};
+use yb_mem::Crc64;
 use yb_types::MonotonicTime;
 
 use crate::batch::plan::{Chunk, NEVER, Work, cut};
@@ -334,14 +335,19 @@ impl Shared {
         deadline: MonotonicTime,
         cancel: Option<&CancelToken>,
     ) -> BatchOutcome {
-        let mut outcome = BatchOutcome { results: smallvec![Ok(()); requests.len()] };
+        let mut outcome = BatchOutcome { results: smallvec![Ok(()); requests.len()], ..BatchOutcome::default() };
+        if requests.iter().any(|request| request.is_summed) {
+            // What has no bytes is not moved, and has the checksum of no bytes.
+            outcome.sums = requests.iter().map(|request| request.is_summed.then(Crc64::default)).collect();
+        }
         let mut jobs: SmallVec<[Job<'_>; 4]> = SmallVec::new();
         for (index, (request, result)) in requests.iter().zip(&mut outcome.results).enumerate() {
             match self.check(request) {
                 Ok(true) => {
                     let (local, remote) = (request.local.span(), request.remote.0);
                     let job = Job::new(request.op, local, &request.segment, remote, &request.options);
-                    jobs.push(Job { index, ..job });
+                    let sum = request.is_summed.then(Crc64::default);
+                    jobs.push(Job { index, sum, ..job });
                 }
                 Ok(false) => {}
                 Err(refused) => *result = Err(refused),
@@ -359,6 +365,11 @@ impl Shared {
             } else {
                 let deadline = part.first().map_or(deadline, given_up);
                 self.paths.run(part, &Limits { clock: &self.clock, deadline, cancel });
+            }
+        }
+        for job in &jobs {
+            if let Some(sum) = outcome.sums.get_mut(job.index) {
+                *sum = if matches!(job.outcome, Some(Ok(()))) { job.whole_sum() } else { None };
             }
         }
         for job in jobs {

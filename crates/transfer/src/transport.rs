@@ -3,10 +3,11 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use rustix::event::EventfdFlags;
 use yb_env::Clock;
-use yb_mem::Span;
+use yb_mem::{CopyHint, Crc64, Span, SpanError};
 use yb_types::MonotonicTime;
 
 use crate::metadata::SegmentDesc;
@@ -68,6 +69,8 @@ pub(crate) struct Job<'a> {
     pub(crate) options: &'a RequestOptions,
     /// Bytes moved so far, for transports that move a job in parts.
     pub(crate) done: u64,
+    /// The checksum of what was copied from the first byte on, where it is wanted.
+    pub(crate) sum: Option<Crc64>,
     /// Set by the transport; a job without one is unfinished.
     pub(crate) outcome: Option<Result<(), TransferError>>,
     /// For whoever made the job.
@@ -82,7 +85,7 @@ impl<'a> Job<'a> {
         remote: u64,
         options: &'a RequestOptions,
     ) -> Self {
-        Job { op, local, segment, remote, options, done: 0, outcome: None, index: 0 }
+        Job { op, local, segment, remote, options, done: 0, sum: None, outcome: None, index: 0 }
     }
 
     pub(crate) fn len(&self) -> u64 {
@@ -95,6 +98,22 @@ impl<'a> Job<'a> {
             None => false,
             Some(Ok(())) => true,
             Some(Err(error)) => !error.kind().another_way_may_help(),
+        }
+    }
+
+    /// Copies the next bytes of the job within the processor's reach.
+    pub(crate) fn copy(&mut self, dst: Span<'_>, src: Span<'_>, hint: CopyHint) -> Result<(), SpanError> {
+        match &mut self.sum {
+            Some(sum) => yb_mem::copy_summed(dst, src, hint, sum),
+            None => yb_mem::copy(dst, src, hint),
+        }
+    }
+
+    /// The checksum of all bytes of a job that succeeded: its transport's, or of what is in local memory now.
+    pub(crate) fn whole_sum(&self) -> Option<Crc64> {
+        match self.sum? {
+            sum if sum.len() == self.len() => Some(sum),
+            _ => Crc64::of(self.local),
         }
     }
 
@@ -158,6 +177,12 @@ pub(crate) struct Limits<'a> {
 }
 
 impl Limits<'_> {
+    /// The same, and no longer than `patience` from now on.
+    pub(crate) fn hurried(&self, patience: Option<Duration>) -> Self {
+        let deadline = patience.map_or(self.deadline, |patience| self.deadline.min(self.clock.now() + patience));
+        Limits { deadline, ..*self }
+    }
+
     /// Why the jobs must stop now, if they must.
     pub(crate) fn over(&self) -> Option<TransferErrorKind> {
         if self.cancel.is_some_and(CancelToken::is_cancelled) {

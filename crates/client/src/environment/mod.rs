@@ -41,7 +41,7 @@ impl ClientConfig {
         let connect = read.number("MC_RPC_CONNECT_TIMEOUT_MS", 1..=3_600_000)?;
         Ok(ClientConfig {
             shared_memory: flag("YB_SHM", true)?,
-            checksum: flag("MOONCAKE_STORE_CHECKSUM", false)?,
+            checksum: flag("MOONCAKE_STORE_CHECKSUM", true)?,
             local_first: flag("YB_LOCAL_FIRST", false)?,
             placement_host: read.text("YB_HOST_ID"),
             segment_memory: segment_memory(&read)?,

@@ -71,7 +71,7 @@ pub static VARIABLES: &[Variable] = &[
     honoured("MOONCAKE_ENABLE_CLIENT_HTTP_SERVER", "false", "serve `/health`, `/metrics`, `/metrics/summary`"),
     honoured("MOONCAKE_CLIENT_HTTP_PORT", "9300", "where; 0 takes any free port"),
     // The client.
-    honoured("MOONCAKE_STORE_CHECKSUM", "false", "checksums at writing and reading"),
+    honoured("MOONCAKE_STORE_CHECKSUM", "true", "checksums at writing and reading; the peer's default is off"),
     honoured(
         "MC_STORE_LOCAL_HOT_CACHE_SIZE",
         "0",

@@ -2,28 +2,36 @@
 //!
 //! One lookup for all keys, one transfer batch per round; a key goes round again with its next replica while it has one.
 //! The lease is checked after the last byte, and a key whose lease ended is looked up and read once more. Bytes whose
-//! checksum is not the writer's are as good as a failed transfer, if the client is set up to look.
+//! checksum is not the writer's are as good as a failed transfer, and the master is told of the replica that has them.
 
 use std::time::Duration;
 
 use smallvec::{SmallVec, smallvec};
+use yb_mem::Crc64;
 use yb_transfer::{Opcode, Span, TransferError, TransferErrorKind};
 use yb_types::{MonotonicTime, READ_LIMIT, ReplicaDescriptor};
 use yb_wire::messages::GetReplicaListResponse;
 
 use super::hot_reads::{Fill, target};
-use crate::checksum;
 use crate::core::Core;
 use crate::deadline::{Deadline, KEY_BYTES};
 use crate::leases::{Flight, Watched};
+use crate::link::CorruptReplica;
 use crate::memory::{GetItem, Parts, Piece, pieces, total};
-use crate::mover::{self, Mover};
+use crate::mover::{self, Moved, Mover, Owner};
 use crate::ops::ranges::{Fragment, covered};
 use crate::replicas::{Order, Viewpoint, is_still_there, object_size, readable};
 use crate::{Error, Result};
 
+/// Clocks of two machines may differ by this part of a time: that much of a lease is not counted on. What keeps time by NTP
+/// differs by a thousandth at most, while both are being put right.
+const DRIFT: u32 = 500;
 /// Times a key is looked up in one call: a second time when its lease ended under the read.
 const MOST_LOOKUPS: u32 = 2;
+/// A replica is late after this part of a call's base time at most, where there is another.
+const HEDGE_SHARE: u32 = 4;
+/// Reads of no more bytes than this tell how long a peer takes to answer.
+const PACE_BYTES: u64 = 1 << 20;
 /// A round of fewer bytes and fewer keys than these is over before its leases could be renewed.
 const LONG_ROUND: (u64, usize) = (4 << 20, 256);
 
@@ -34,7 +42,7 @@ pub struct Lookup {
     pub replicas: Vec<ReplicaDescriptor>,
     /// End of the read lease on this client's clock; the lease is counted from before the request was sent.
     pub lease_ends: MonotonicTime,
-    /// How long the lease was when it was given, [`READ_LIMIT`] at most.
+    /// How long the lease was when it was given, [`READ_LIMIT`] at most, without what clocks may differ.
     pub lease: Duration,
     /// CRC-64/ECMA-182 of the object, if its writer gave one.
     pub checksum: Option<u64>,
@@ -44,6 +52,7 @@ impl Lookup {
     /// The master's answer to a request that was sent at `asked`.
     pub(crate) fn new(found: GetReplicaListResponse, asked: MonotonicTime) -> Self {
         let lease = Duration::from_millis(found.lease_ttl_ms).min(READ_LIMIT);
+        let lease = lease - lease / DRIFT;
         Lookup { replicas: found.replicas, lease_ends: asked + lease, lease, checksum: found.object_checksum }
     }
 
@@ -110,6 +119,18 @@ impl Into<'_> {
     pub(super) fn is_whole(&self) -> bool {
         !matches!(self, Into::Ranges(_))
     }
+
+    /// Whether the pieces, one after the other, are an object of `size` bytes, also where they are ranges of it.
+    fn covers(&self, size: u64) -> bool {
+        let Into::Ranges(fragments) = self else { return true };
+        let mut at = 0_u64;
+        let follows = |fragment: &Fragment<'_>| {
+            let follows = fragment.offset == at;
+            at = at.saturating_add(fragment.memory.len());
+            follows
+        };
+        fragments.iter().all(follows) && at == size
+    }
 }
 
 /// One key on its way.
@@ -122,11 +143,15 @@ pub(super) struct Read<'a> {
     pub(super) order: Order,
     /// Place in `order` of the replica that is read now.
     at: usize,
+    /// Replicas in the first round; behind them come those that were late in it.
+    first_round: usize,
     /// Whether the last replica was given a second chance.
     again: bool,
     failed: Option<TransferError>,
     /// What arrived may be another object's: the replica was gone before the last byte.
     is_doubtful: bool,
+    /// The checksum of what arrived last, where it is to be compared.
+    sum: Option<u64>,
     /// Where the bytes go first when the hot cache is to keep them.
     pub(super) fill: Option<Fill>,
     /// Bytes of the object.
@@ -146,9 +171,11 @@ impl<'a> Read<'a> {
             size: 0,
             order,
             at: 0,
+            first_round: 0,
             again: false,
             failed,
             is_doubtful: false,
+            sum: None,
             fill,
             outcome,
         }
@@ -200,19 +227,51 @@ impl<'a> Read<'a> {
         }
     }
 
-    /// Whether the bytes are those that the writer wrote, as far as that can be told.
-    fn check(&mut self) -> Result<()> {
-        let Some(written) = self.lookup.as_ref().and_then(|lookup| lookup.checksum).filter(|_| self.into.is_whole())
-        else {
-            return Ok(());
-        };
-        let pieces = target(&mut self.into, &mut self.fill, self.size)?;
-        let found = checksum::of_spans(pieces.iter().map(|piece| piece.span));
-        match found {
-            Some(found) if found != written => Err(Error::Corrupt { found, written }),
-            _ => Ok(()),
+    /// Whether somebody else is asked if this replica is late.
+    fn may_be_late(&self) -> bool {
+        self.at + 1 < self.first_round
+    }
+
+    /// The checksum that the writer gave, if the bytes that come are to be compared with it.
+    fn written(&self) -> Option<u64> {
+        self.lookup.as_ref()?.checksum.filter(|_| self.into.covers(self.size))
+    }
+
+    /// What the checksum says of the bytes that arrived.
+    fn judge(&self) -> Verdict {
+        match self.written().zip(self.sum) {
+            Some((written, found)) if written == found => Verdict::Verified,
+            Some((written, found)) => Verdict::Corrupt(Mismatch { found, written }),
+            None => Verdict::Unverified,
         }
     }
+
+    /// Whether the lease was over when the bytes had come: what lies there may be another object's.
+    fn is_late(&self, now: MonotonicTime) -> bool {
+        self.is_doubtful || self.lookup.as_ref().is_none_or(|lookup| lookup.lease_ends <= now)
+    }
+
+    /// Forgets what is known, so that it is looked up anew.
+    fn start_over(&mut self) {
+        (self.lookup, self.again, self.is_doubtful) = (None, false, false);
+        self.order.clear();
+        self.at = 0;
+    }
+}
+
+/// What a checksum says of bytes.
+enum Verdict {
+    Verified,
+    /// There is none, or it cannot be compared: ranges, memory of a device.
+    Unverified,
+    Corrupt(Mismatch),
+}
+
+/// Two checksums that should be one.
+#[derive(Clone, Copy, Debug)]
+struct Mismatch {
+    found: u64,
+    written: u64,
 }
 
 impl Core {
@@ -284,6 +343,7 @@ impl Core {
         let view = Viewpoint { endpoint: self.endpoint().unwrap_or_default(), is_suspect: &is_suspect };
         read.order = readable(&lookup.replicas, &view);
         read.at = 0;
+        read.first_round = read.order.len();
         read.is_doubtful = false;
         read.fill = None;
         let first = read.order.first().and_then(|index| lookup.replicas.get(*index as usize));
@@ -299,6 +359,22 @@ impl Core {
                 }
             }
             None => read.outcome = Some(Err(Error::NoReadableReplica)),
+        }
+    }
+}
+
+impl Core {
+    /// Says in the log that a replica has other bytes than were written, and tells a master of ours, which lists it no more.
+    fn report_corrupt(&self, read: &Read<'_>, Mismatch { found, written }: Mismatch) {
+        let Some(replica) = read.replica() else { return };
+        let peer = replica.memory().map(|memory| memory.transport_endpoint.as_str()).unwrap_or_default();
+        let key = String::from_utf8_lossy(read.key);
+        tracing::error!(%key, peer, found, written, "a replica has other bytes than were written");
+        let corrupt = CorruptReplica { tenant: None, key: read.key, replica: replica.id, written, found };
+        let deadline = self.short_word();
+        match self.link.report_corrupt(&corrupt, &deadline) {
+            Ok(()) => self.counters.corrupt_reported.add(1),
+            Err(error) => tracing::warn!(%error, "the master was not told of a replica with other bytes"),
         }
     }
 }
@@ -371,8 +447,13 @@ impl<'c, 'a> Reads<'c, 'a> {
     fn transfer_round(&mut self) -> bool {
         let until = self.attempt_ends();
         let (core, flight) = (self.core, self.watch(until));
+        let most = core.config.limits.base / HEDGE_SHARE;
         let mut mover = Mover::new(Opcode::Read, &core.engine, self.list.len()).minding(&core.suspects, &core.clock);
         for (index, read) in self.list.iter_mut().enumerate() {
+            let summed = core.config.checksum && read.written().is_some();
+            let may_be_late = read.may_be_late();
+            // An object without bytes is not moved.
+            read.sum = (summed && read.size == 0).then_some(0);
             let Read { lookup, order, at, into, fill, size, outcome, .. } = read;
             let open = outcome.is_none() && *at < order.len();
             let replica = lookup.as_ref().zip(order.get(*at)).and_then(|(l, i)| l.replicas.get(*i as usize));
@@ -381,13 +462,35 @@ impl<'c, 'a> Reads<'c, 'a> {
                 continue;
             }
             match target(into, fill, *size) {
-                Ok(pieces) => mover.add(index as u32, pieces, buffer),
+                Ok(pieces) => {
+                    let endpoint = buffer.transport_endpoint.as_str();
+                    let patience = may_be_late.then(|| core.pace.bound(endpoint, most));
+                    mover.add_as(Owner { index: index as u32, summed, patience }, pieces, buffer);
+                }
                 Err(error) => *outcome = Some(Err(error)),
             }
         }
-        let failed = core.move_all(mover, until);
+        let before = core.now();
+        let Moved { failed, sums, .. } = core.move_all(mover, until);
+        if failed.is_empty() {
+            self.note_pace(before);
+        }
+        for (index, sum) in sums {
+            if let Some(read) = self.list.get_mut(index as usize) {
+                read.sum = sum.map(Crc64::value);
+            }
+        }
         self.land(flight);
         self.settle(failed)
+    }
+
+    /// Notes how long a peer took for a read of one object that has other replicas.
+    fn note_pace(&self, since: MonotonicTime) {
+        let [read] = self.list.as_slice() else { return };
+        let memory = read.replica().and_then(ReplicaDescriptor::memory);
+        if let Some(memory) = memory.filter(|_| read.order.len() > 1 && read.into.bytes(read.size) <= PACE_BYTES) {
+            self.core.pace.took(&memory.transport_endpoint, self.core.now().since(since));
+        }
     }
 
     /// Has the leases renewed that may end before this round does.
@@ -428,6 +531,13 @@ impl<'c, 'a> Reads<'c, 'a> {
         for (index, error) in failed {
             let Some(read) = self.list.get_mut(index as usize).filter(|_| last != Some(index)) else { continue };
             last = Some(index);
+            if error.kind() == TransferErrorKind::TimedOut && read.may_be_late() {
+                // It comes round again when the others have failed.
+                self.core.counters.late_replicas.add(1);
+                if let Some(late) = read.order.get(read.at).copied() {
+                    read.order.push(late);
+                }
+            }
             let more = read.at + 1 < read.order.len();
             if more {
                 self.core.counters.replica_fallbacks.add(1);
@@ -452,20 +562,38 @@ impl<'c, 'a> Reads<'c, 'a> {
     /// Keys whose bytes are there must not be read again with those that go round. True when some of them turn out to be
     /// other bytes than were written, and have another replica.
     fn keep_what_arrived(&mut self) -> bool {
+        let (now, counters) = (self.core.now(), &self.core.counters);
         let mut round_again = false;
-        for read in self.list.iter_mut().filter(|read| read.is_open()) {
+        for read in self.list.iter_mut().filter(|read| read.is_open() && read.lookup.is_some()) {
             if read.failed.take().is_some() {
                 continue;
             }
-            let checked = if self.core.config.checksum { read.check() } else { Ok(()) };
-            match checked {
-                Ok(()) => read.outcome = Some(Ok(read.size)),
-                Err(_) if read.at + 1 < read.order.len() => {
-                    self.core.counters.replica_fallbacks.add(1);
-                    read.at += 1;
-                    round_again = true;
+            let mismatch = match read.judge() {
+                Verdict::Corrupt(mismatch) => mismatch,
+                verdict => {
+                    let is_verified = matches!(verdict, Verdict::Verified);
+                    counters.objects_verified.add(u64::from(is_verified));
+                    counters.objects_unverified.add(u64::from(!is_verified));
+                    read.outcome = Some(Ok(read.size));
+                    continue;
                 }
-                Err(error) => read.outcome = Some(Err(error)),
+            };
+            if read.is_late(now) {
+                // Nothing is wrong with the replica: it may be another object's by now.
+                match read.may_look_again() && !self.deadline.left(now).is_zero() {
+                    true => read.start_over(),
+                    false => read.outcome = Some(Err(Error::LeaseExpired)),
+                }
+                continue;
+            }
+            counters.objects_corrupt.add(1);
+            self.core.report_corrupt(read, mismatch);
+            if read.at + 1 < read.order.len() {
+                counters.replica_fallbacks.add(1);
+                read.at += 1;
+                round_again = true;
+            } else {
+                read.outcome = Some(Err(Error::Corrupt { found: mismatch.found, written: mismatch.written }));
             }
         }
         round_again

@@ -9,16 +9,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use smallvec::SmallVec;
+use yb_mem::Crc64;
 use yb_transfer::{Opcode, TransferError};
 use yb_types::{ErrorCode, MonotonicTime, ReplicaDescriptor, ReplicaType, ReplicateConfig};
 use yb_wire::messages::ObjectMetaRef;
 
-use crate::checksum;
 use crate::core::Core;
 use crate::deadline::{Deadline, KEY_BYTES};
 use crate::link::{Ending, Manner, PerKey, Reservation};
 use crate::memory::{PutItem, pieces};
-use crate::mover::{self, Mover};
+use crate::mover::{self, Moved, Mover, Owner};
 use crate::{Error, Result};
 
 /// First pause before a held key is asked for again; each next one is twice as long.
@@ -27,6 +27,10 @@ const FIRST_PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 /// A held key is waited for at most this part of the call's time.
 const BUSY_SHARE: u32 = 4;
+/// Places that a key is given in one call.
+const MOST_PLACES: u32 = 2;
+/// Nothing may move to a place for this part of a call's base time while there may be another one.
+const PLACE_SHARE: u32 = 4;
 /// Time that publishing and revoking have at least, even when the transfer used up the call's.
 pub(super) const CLEANUP_TIME: Duration = Duration::from_millis(250);
 
@@ -182,8 +186,7 @@ impl<'c, 'i, 'a> Writes<'c, 'i, 'a> {
             .filter(|(index, _)| written(index))
             .map(|(index, item)| {
                 let outcome = item.key.is_empty().then(|| Err(Error::invalid("the key is empty")));
-                let checksum = if core.config.checksum { checksum::of(&item.from) } else { None };
-                Write { item, index, size: item.len(), checksum, places: 0, outcome }
+                Write { item, index, size: item.len(), checksum: None, places: 0, outcome }
             })
             .collect();
         let bytes = list.iter().map(|write| write.size.saturating_add(KEY_BYTES)).fold(0, u64::saturating_add);
@@ -275,18 +278,33 @@ impl<'c, 'i, 'a> Writes<'c, 'i, 'a> {
         let core = self.core;
         let mut mover = Mover::new(Opcode::Write, &core.engine, started.len()).minding(&core.suspects, &core.clock);
         for (place, key) in started.iter_mut().enumerate() {
-            let Some(write) = self.list.get(key.index) else { continue };
+            let Some(write) = self.list.get_mut(key.index) else { continue };
+            // An object without bytes is not moved, and has the checksum of no bytes.
+            write.checksum = (core.config.checksum && write.size == 0).then_some(0);
+            // A node that takes nothing costs a part of the call's time while there may be another place.
+            let patience = (write.places < MOST_PLACES).then_some(core.config.limits.base / PLACE_SHARE);
             let mut written = 0;
             for buffer in key.replicas.iter().filter_map(ReplicaDescriptor::memory) {
                 match pieces(&write.item.from, write.size) {
-                    Ok(pieces) if buffer.size == write.size => mover.add(place as u32, pieces, buffer),
+                    Ok(pieces) if buffer.size == write.size => {
+                        // One copy of several tells the checksum.
+                        let summed = core.config.checksum && written == 0;
+                        mover.add_as(Owner { index: place as u32, summed, patience }, pieces, buffer);
+                    }
                     _ => key.unfit = true,
                 }
                 written += 1;
             }
             key.unfit |= written == 0;
         }
-        for (place, error) in core.move_all(mover, self.deadline.at) {
+        let Moved { failed, sums, .. } = core.move_all(mover, self.deadline.at);
+        for (place, sum) in sums {
+            let write = started.get(place as usize).and_then(|key| self.list.get_mut(key.index));
+            if let Some(write) = write {
+                write.checksum = sum.map(Crc64::value);
+            }
+        }
+        for (place, error) in failed {
             if let Some(key) = started.get_mut(place as usize) {
                 key.restless |= !mover::leaves_nothing_in_flight(&error);
                 key.failed.get_or_insert(error);
@@ -340,7 +358,8 @@ impl<'c, 'i, 'a> Writes<'c, 'i, 'a> {
         for key in failed {
             let time_left = !self.deadline.left(now).is_zero() && revoked.is_ok();
             let places = self.list.get(key.index).map_or(0, |write| write.places);
-            let second_chance = key.failed.as_ref().is_some_and(mover::is_peers_fault) && places < 2 && time_left;
+            let second_chance =
+                key.failed.as_ref().is_some_and(mover::is_peers_fault) && places < MOST_PLACES && time_left;
             if second_chance {
                 continue;
             }

@@ -1,10 +1,12 @@
 //! Functions of our own.
 
+use yb_catalog::ReplicaName;
 use yb_rpc::{Outcome, Reply};
 use yb_types::{ErrorCode, Generation};
 use yb_wire::call;
 use yb_wire::messages::{HelloReply, QuiesceQuestion};
 
+use crate::doubts::{self, Finding};
 use crate::nodes::{MASTER_CAPABILITIES, keeper};
 use crate::service::Context;
 use crate::suspects::{self, Report};
@@ -25,6 +27,43 @@ pub(crate) fn report_suspect(context: &mut Context<'_, '_>, reply: Reply<'_>) ->
         let answer = suspects::report(context.shared, &found, &mut context.worker.effects);
         context.carry_out();
         answer
+    })
+}
+
+/// A node did not take in time what a client wrote.
+pub(crate) fn report_slow(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
+    context.typed::<call::ReportSlow>(reply, |context, args| {
+        let found = Report { by: args.client_id, endpoint: args.endpoint, reason: args.reason };
+        let answer = suspects::report_slow(context.shared, &found, &mut context.worker.effects);
+        context.carry_out();
+        answer
+    })
+}
+
+/// A client read other bytes of a replica than were written.
+pub(crate) fn report_corrupt(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
+    context.typed::<call::ReportCorrupt>(reply, |context, args| {
+        let tenant = context.shared.catalog.tenants().reader(args.tenant_id)?;
+        let name = ReplicaName { tenant, key: args.key, replica: args.replica, checksum: args.written };
+        let finding = Finding { by: args.client_id, name, found: args.found };
+        let answer = doubts::report(context.shared, &finding, &mut context.worker.effects);
+        context.carry_out();
+        answer
+    })
+}
+
+/// Takes away what the node finds bad in its own memory, and hands out new questions.
+pub(crate) fn poll_doubts(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
+    context.typed::<call::PollDoubts>(reply, |context, args| {
+        let shared = context.shared;
+        if !shared.nodes.is_ours(args.client_id) {
+            return Err(ErrorCode::ILLEGAL_CLIENT);
+        }
+        for answer in args.answers.iter() {
+            doubts::answered(shared, args.client_id, &answer, &mut context.worker.effects);
+        }
+        context.carry_out();
+        Ok(shared.doubts.take(args.client_id, usize::try_from(args.limit).unwrap_or(usize::MAX)))
     })
 }
 

@@ -88,6 +88,9 @@ pub(crate) struct MasterMetrics {
     pub(crate) dial_backs: Counter,
     pub(crate) suspects_reported: Counter,
     pub(crate) suspects_confirmed: Counter,
+    pub(crate) corrupt_reported: Counter,
+    pub(crate) corrupt_confirmed: Counter,
+    pub(crate) corrupt_refuted: Counter,
     pub(crate) janitor_rounds: Counter,
     pub(crate) deferred_frees_asked: Counter,
     pub(crate) directory_adopted: Counter,
@@ -118,6 +121,16 @@ impl MasterMetrics {
             schema.counter("yuebing_suspects_reported_total", "Times a client told that it cannot reach a node");
         let suspects_confirmed =
             schema.counter("yuebing_suspects_confirmed_total", "Of these, the master could not reach it either");
+        let corrupt_reported = schema.counter(
+            "yuebing_corrupt_reported_total",
+            "Times a client read other bytes of a replica than were written",
+        );
+        let corrupt_confirmed =
+            schema.counter("yuebing_corrupt_confirmed_total", "Replicas taken away for bytes that were not written");
+        let corrupt_refuted = schema.counter(
+            "yuebing_corrupt_refuted_total",
+            "Replicas at which the node found the bytes that were written: the client is sick",
+        );
         let janitor_rounds = schema.counter("yuebing_janitor_rounds_total", "Rounds of the janitor");
         let deferred_frees_asked =
             schema.counter("yuebing_quiesce_questions_total", "Extents whose node was asked to confirm an early free");
@@ -195,6 +208,9 @@ impl MasterMetrics {
             dial_backs,
             suspects_reported,
             suspects_confirmed,
+            corrupt_reported,
+            corrupt_confirmed,
+            corrupt_refuted,
             janitor_rounds,
             deferred_frees_asked,
             directory_adopted,

@@ -116,7 +116,7 @@ impl Batch {
         let progress = self.progress();
         let tasks = self.tasks.iter().take(progress.total);
         let result = |task: &Task| task.error.get().map_or(Ok(()), |error| Err(error.clone()));
-        progress.is_terminal().then(|| BatchOutcome { results: tasks.map(result).collect() })
+        progress.is_terminal().then(|| BatchOutcome { results: tasks.map(result).collect(), ..BatchOutcome::default() })
     }
 
     /// One chunk of a task has ended, and the chunk's memory was let go. True when this was the last of the batch.

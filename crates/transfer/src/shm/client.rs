@@ -62,15 +62,15 @@ fn lost(job: &mut Job<'_>, owner: &Owner, error: &std::io::Error, limits: &Limit
     }
 }
 
-fn copy_pieces(job: &Job<'_>, view: &View, hint: CopyHint, limits: &Limits<'_>) -> Option<TransferErrorKind> {
+fn copy_pieces(job: &mut Job<'_>, view: &View, hint: CopyHint, limits: &Limits<'_>) -> Option<TransferErrorKind> {
     let invalid = |_| TransferErrorKind::InvalidRequest;
-    let piece = |at: usize, len: usize| -> Result<(), TransferErrorKind> {
+    let piece = |job: &mut Job<'_>, at: usize, len: usize| -> Result<(), TransferErrorKind> {
         let offset = (job.remote - view.entry.address) as usize + at;
         let theirs = view.memory.span().and_then(|span| span.slice(offset, len)).map_err(invalid)?;
         let ours = job.local.slice(at, len).map_err(invalid)?;
         match job.op {
-            Opcode::Read => yb_mem::copy(ours, theirs, hint),
-            Opcode::Write => yb_mem::copy(theirs, ours, hint),
+            Opcode::Read => job.copy(ours, theirs, hint),
+            Opcode::Write => job.copy(theirs, ours, hint),
         }
         .map_err(invalid)
     };
@@ -80,7 +80,7 @@ fn copy_pieces(job: &Job<'_>, view: &View, hint: CopyHint, limits: &Limits<'_>) 
             return Some(kind);
         }
         let len = PIECE.min(job.local.len() - at);
-        if let Err(kind) = piece(at, len) {
+        if let Err(kind) = piece(job, at, len) {
             return Some(kind);
         }
         at += len;

@@ -1,5 +1,9 @@
 //! The TCP transport: which lanes a call uses, stripes, and one quiet retry after an idle close.
 
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
 use crate::segment::Segment;
 use crate::settings::EngineSettings;
 use crate::tcp::flow::{Flow, FlowEnd, Piece, drive};
@@ -23,12 +27,12 @@ impl TcpTransport {
     /// `None` when none can be had now, and the call uses lanes of others, for which somebody may wait.
     fn open<'a>(
         &self,
-        segment: &'a Segment,
-        pieces: &[(usize, Piece<'a>)],
+        group: &Group<'a, '_>,
         uses_others: bool,
         limits: &Limits<'_>,
     ) -> Result<Option<Vec<Flow<'a>>>, crate::TransferError> {
-        let address = segment.address(&self.settings, false, limits)?;
+        let Group { segment, pieces, patience } = *group;
+        let address = segment.address(&self.settings, false, &limits.hurried(patience))?;
         let mut lanes: Vec<(Lane<'a>, Vec<Piece<'a>>)> = Vec::new();
         for group in pieces.chunk_by(|(left, _), (right, _)| left == right) {
             let group = group.iter().map(|(_, piece)| *piece);
@@ -48,7 +52,8 @@ impl TcpTransport {
             }
         }
         let now = limits.clock.now();
-        Ok(Some(lanes.into_iter().map(|(lane, pieces)| Flow::new(lane, pieces, now)).collect()))
+        let flow = |(lane, pieces)| Flow::new(lane, pieces, now).with_patience(patience);
+        Ok(Some(lanes.into_iter().map(flow).collect()))
     }
 
     /// Runs the pieces of one round, and gives back those that deserve another.
@@ -71,7 +76,8 @@ impl TcpTransport {
         let mut later = Vec::new();
         for group in groups {
             let Some(segment) = group.first().and_then(|(_, piece)| segment_of(jobs, piece)) else { continue };
-            match self.open(segment, group, !flows.is_empty(), limits) {
+            let patience = patience_of(jobs, group);
+            match self.open(&Group { segment, pieces: group, patience }, !flows.is_empty(), limits) {
                 Ok(Some(opened)) => flows.extend(opened),
                 Ok(None) => later.extend_from_slice(group),
                 Err(error) => {
@@ -137,6 +143,21 @@ impl TcpTransport {
             None => fail_all(jobs, &left, &segment.error(TransferErrorKind::ConnectionLost, "the flow did not end")),
         }
     }
+}
+
+/// Pieces for one segment.
+#[derive(Clone, Copy)]
+struct Group<'a, 'p> {
+    segment: &'a Segment,
+    /// Each with the number of its lane.
+    pieces: &'p [(usize, Piece<'a>)],
+    patience: Option<Duration>,
+}
+
+/// How long nothing may move for pieces that share connections: as long as the most patient of them waits.
+fn patience_of(jobs: &[Job<'_>], pieces: &[(usize, Piece<'_>)]) -> Option<Duration> {
+    let each = pieces.iter().map(|(_, piece)| jobs.get(piece.job).and_then(|job| job.options.patience));
+    each.collect::<Option<SmallVec<[Duration; 8]>>>()?.into_iter().max()
 }
 
 fn fail(jobs: &mut [Job<'_>], job: usize, error: &crate::TransferError) {

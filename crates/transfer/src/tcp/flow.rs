@@ -64,6 +64,8 @@ pub(crate) struct Flow<'a> {
     /// The piece that is being received, and how much of it was.
     receiving: (usize, usize),
     last_progress: MonotonicTime,
+    /// How long nothing may move, if that is less than the engine's setting says.
+    patience: Option<Duration>,
 }
 
 impl<'a> Flow<'a> {
@@ -74,7 +76,13 @@ impl<'a> Flow<'a> {
             Exchange { piece, header: header.encode(), status: [0; STATUS_LEN] }
         };
         let exchanges = pieces.into_iter().map(exchange).collect();
-        Flow { lane, dial: None, end: None, exchanges, sending: (0, 0), receiving: (0, 0), last_progress: now }
+        let (sending, receiving) = ((0, 0), (0, 0));
+        Flow { lane, dial: None, end: None, exchanges, sending, receiving, last_progress: now, patience: None }
+    }
+
+    /// The same flow, given up when nothing moves for so long.
+    pub(crate) fn with_patience(self, patience: Option<Duration>) -> Self {
+        Flow { patience, ..self }
     }
 
     /// Connects if that is not done, and sends what the socket takes.
@@ -121,21 +129,26 @@ impl<'a> Flow<'a> {
 
     /// Ends or goes on where nothing has happened for too long.
     fn look_at_time(&mut self, now: MonotonicTime, settings: &EngineSettings) {
-        match &self.dial {
-            Some(dial) if now >= dial.by => self.dial_on(io::ErrorKind::TimedOut.into(), now, settings),
-            None if now.since(self.last_progress) > settings.progress_timeout => {
-                self.end = Some(FlowEnd::Stopped(TransferErrorKind::TimedOut));
-            }
-            _ => {}
+        let still = now.since(self.last_progress);
+        let is_over = match &self.dial {
+            _ if self.patience.is_some_and(|patience| still > patience) => true,
+            Some(dial) if now >= dial.by => return self.dial_on(io::ErrorKind::TimedOut.into(), now, settings),
+            Some(_) => false,
+            None => still > settings.progress_timeout,
+        };
+        if is_over {
+            self.end = Some(FlowEnd::Stopped(TransferErrorKind::TimedOut));
         }
     }
 
     /// How long nothing may happen from now on.
     fn patience(&self, now: MonotonicTime, settings: &EngineSettings) -> Duration {
-        match &self.dial {
+        let still = now.since(self.last_progress);
+        let until = match &self.dial {
             Some(dial) => dial.by.since(now),
-            None => settings.progress_timeout.saturating_sub(now.since(self.last_progress)),
-        }
+            None => settings.progress_timeout.saturating_sub(still),
+        };
+        self.patience.map_or(until, |patience| until.min(patience.saturating_sub(still)))
     }
 
     fn stream(&self) -> io::Result<&TcpStream> {

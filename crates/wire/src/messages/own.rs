@@ -62,6 +62,58 @@ pub struct ReportSuspectArgs<'a> {
     pub reason: &'a str,
 }
 
+/// A client read other bytes than were written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pack)]
+#[pack(args)]
+pub struct ReportCorruptArgs<'a> {
+    /// Who read them.
+    pub client_id: ClientId,
+    /// The object.
+    pub key: &'a [u8],
+    /// Whose key.
+    pub tenant_id: &'a [u8],
+    /// The replica that has them.
+    pub replica: ReplicaId,
+    /// The checksum of the object, as its writer gave it.
+    pub written: u64,
+    /// The checksum of what was read.
+    pub found: u64,
+}
+
+/// A replica at one of whose readers other bytes arrived than were written: what lies there?
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pack)]
+pub struct DoubtQuestion {
+    /// The replica.
+    pub replica: ReplicaId,
+    /// Its segment.
+    pub segment_id: SegmentId,
+    /// Absolute address in the owner's process.
+    pub address: u64,
+    /// Bytes of the object.
+    pub size: u64,
+}
+
+/// What lies there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pack)]
+pub struct DoubtAnswer {
+    /// As asked.
+    pub replica: ReplicaId,
+    /// CRC-64/ECMA-182 of the bytes.
+    pub found: u64,
+}
+
+/// A node tells what it found and takes new questions.
+#[derive(Clone, Debug, PartialEq, Pack)]
+#[pack(args)]
+pub struct PollDoubtsArgs<'a> {
+    /// The node.
+    pub client_id: ClientId,
+    /// Answers to earlier questions.
+    pub answers: List<'a, DoubtAnswer>,
+    /// Most questions it takes.
+    pub limit: u32,
+}
+
 /// A node tells what it can confirm and takes new questions.
 #[derive(Clone, Debug, PartialEq, Pack)]
 #[pack(args)]

@@ -357,4 +357,10 @@ rpc_table! {
         TellDirectoryArgs<'a> => ErrorOr<TellDirectoryReply>, "a node of ours tells a directory to a master that started";
     ReportSuspect "ReportSuspect" Yuebing Own V0_3_9:
         ReportSuspectArgs<'a> => ErrorOr<()>, "a client of ours found nobody at the data address of a node; -101 when no segment is there";
+    ReportSlow "ReportSlow" Yuebing Own V0_3_9:
+        ReportSuspectArgs<'a> => ErrorOr<()>, "a client of ours could not write to a node in time: nothing more is placed there until it pings; -101 when no segment is there";
+    ReportCorrupt "ReportCorrupt" Yuebing Own V0_3_9:
+        ReportCorruptArgs<'a> => ErrorOr<()>, "a client of ours read other bytes of a replica than were written; -704 when it is not there any more, or has another checksum";
+    PollDoubts "PollDoubts" Yuebing Own V0_3_9:
+        PollDoubtsArgs<'a> => ErrorOr<Vec<DoubtQuestion>>, "a node of ours tells what lies at replicas in doubt and takes new questions";
 }

@@ -23,7 +23,7 @@ use yb_wire::messages::ObjectMetaRef;
 
 use super::coverage::Coverage;
 use crate::core::Core;
-use crate::deadline::Deadline;
+use crate::deadline::{Deadline, KEY_BYTES};
 use crate::link::{Manner, Reservation};
 use crate::memory::Piece;
 use crate::mover::{self, Mover};
@@ -87,15 +87,17 @@ impl PutSession {
         }
     }
 
-    /// Refuses further writes and waits for those under way, each of which has a deadline. An error when somebody else
-    /// has sealed it.
-    fn seal(&self) -> Result<()> {
+    /// Refuses further writes and waits for those under way, no longer than `patience`. An error when somebody else has
+    /// sealed it; [`Error::Busy`] when writes are under way after that time, and the session is as it was.
+    fn seal(&self, patience: Duration) -> Result<()> {
         let mut state = self.state.lock();
         if std::mem::replace(&mut state.sealed, true) {
             return Err(no_session());
         }
-        while state.under_way > 0 {
-            self.quiet.wait(&mut state);
+        let is_busy = |state: &mut State| state.under_way > 0;
+        if self.quiet.wait_while_for(&mut state, is_busy, patience).timed_out() && state.under_way > 0 {
+            state.sealed = false;
+            return Err(Error::Busy);
         }
         Ok(())
     }
@@ -215,7 +217,7 @@ impl Core {
                 mover.add(index as u32, covered(&item.fragments, session.size), buffer);
             }
         }
-        for (index, error) in self.move_all(mover, deadline.at) {
+        for (index, error) in self.move_all(mover, deadline.at).failed {
             if let Some((outcome, restless)) = outcomes.get_mut(index as usize) {
                 *restless |= !mover::leaves_nothing_in_flight(&error);
                 *outcome = Err(mover::failure(&error, Opcode::Write, &deadline, self.now()));
@@ -248,8 +250,12 @@ impl Core {
 
     fn end_sessions(&self, keys: &[&[u8]]) -> Vec<Result<()>> {
         let _under_way = UnderWay::enter(&self.puts);
-        let sealed = self.seal_sessions(keys);
-        let deadline = self.cleanup(keys.len());
+        let mut deadline = Deadline::for_keys(&self.clock, &self.config.limits, keys.len());
+        let sealed = self.seal_sessions(keys, &deadline);
+        let open = sealed.iter().flatten();
+        let unwritten = open.filter_map(|session| session.holes().ok()).flatten().map(|hole| hole.end - hole.start);
+        let bytes = unwritten.sum::<u64>().saturating_add(KEY_BYTES.saturating_mul(keys.len() as u64));
+        deadline = deadline.with_bytes(&self.config.limits, bytes);
         let mut answers: Vec<Result<()>> = Vec::with_capacity(keys.len());
         let (mut written, mut places) = (Vec::new(), Vec::new());
         for (index, (key, session)) in keys.iter().zip(&sealed).enumerate() {
@@ -260,18 +266,19 @@ impl Core {
                     continue;
                 }
             };
-            let whole = if self.is_closed() { Err(Error::Closed) } else { self.fill_holes(session) };
+            let whole = if self.is_closed() { Err(Error::Closed) } else { self.fill_holes(session, &deadline) };
             if whole.is_ok() {
                 let meta = ObjectMetaRef { key, object_checksum: None };
                 let memory_only = session.replicas.iter().all(|replica| replica.memory().is_some());
                 written.push(Written { meta, memory_only });
                 places.push(index);
-            } else if let Err(error) = self.revoke_session(key, session, &deadline) {
+            } else if let Err(error) = self.revoke_session(key, session, &self.with_cleanup(deadline)) {
                 tracing::warn!(%error, "a put session could not be revoked; the master discards it in time");
             }
             answers.push(whole);
         }
-        for (index, answer) in places.into_iter().zip(self.publish(Manner::Put, &written, &deadline)) {
+        for (index, answer) in places.into_iter().zip(self.publish(Manner::Put, &written, &self.with_cleanup(deadline)))
+        {
             answers[index] = answer;
         }
         self.drop_sessions(keys, &sealed);
@@ -284,8 +291,9 @@ impl Core {
     }
 
     fn revoke_sessions(&self, keys: &[&[u8]]) -> Vec<Result<()>> {
-        let sealed = self.seal_sessions(keys);
-        let deadline = self.cleanup(keys.len());
+        let deadline = Deadline::for_keys(&self.clock, &self.config.limits, keys.len());
+        let sealed = self.seal_sessions(keys, &deadline);
+        let deadline = self.with_cleanup(deadline);
         let revoke = |(key, session): (&&[u8], &Result<Arc<PutSession>>)| match session {
             Ok(session) => self.revoke_session(key, session, &deadline),
             Err(error) => Err(error.clone()),
@@ -308,15 +316,15 @@ impl Core {
         }
     }
 
-    fn cleanup(&self, keys: usize) -> Deadline {
-        let started = Deadline::for_keys(&self.clock, &self.config.limits, keys);
-        Deadline { at: started.at.max(started.started + CLEANUP_TIME), ..started }
+    /// The deadline, with time left for telling the master how it ended.
+    fn with_cleanup(&self, deadline: Deadline) -> Deadline {
+        Deadline { at: deadline.at.max(self.now() + CLEANUP_TIME), ..deadline }
     }
 
-    fn seal_sessions(&self, keys: &[&[u8]]) -> Vec<Result<Arc<PutSession>>> {
+    fn seal_sessions(&self, keys: &[&[u8]], deadline: &Deadline) -> Vec<Result<Arc<PutSession>>> {
         let seal = |key: &&[u8]| {
             let session = self.sessions.puts.lock().get(*key).cloned().ok_or_else(no_session)?;
-            session.seal()?;
+            session.seal(deadline.left(self.now()))?;
             Ok(session)
         };
         keys.iter().map(seal).collect()
@@ -330,21 +338,19 @@ impl Core {
     }
 
     /// Zeros for every byte that nobody wrote: what lay there before is another object's.
-    fn fill_holes(&self, session: &PutSession) -> Result<()> {
+    fn fill_holes(&self, session: &PutSession, deadline: &Deadline) -> Result<()> {
         let holes = session.holes()?;
         if holes.is_empty() {
             return Ok(());
         }
-        let bytes = holes.iter().map(|hole| hole.end - hole.start).sum();
-        let deadline = Deadline::start(&self.clock, &self.config.limits, bytes);
         let mut mover = Mover::new(Opcode::Write, &self.engine, holes.len()).minding(&self.suspects, &self.clock);
         for buffer in session.replicas.iter().filter_map(ReplicaDescriptor::memory) {
             mover.add(0, holes.iter().flat_map(zeros), buffer);
         }
-        match self.move_all(mover, deadline.at).first() {
+        match self.move_all(mover, deadline.at).failed.first() {
             Some((_, error)) => {
                 session.state.lock().restless |= !mover::leaves_nothing_in_flight(error);
-                Err(mover::failure(error, Opcode::Write, &deadline, self.now()))
+                Err(mover::failure(error, Opcode::Write, deadline, self.now()))
             }
             None => Ok(()),
         }

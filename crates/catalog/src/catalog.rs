@@ -19,6 +19,7 @@ use crate::key::{KeyHash, KeyHasher, SHARDS, Tenant};
 use crate::live::Live;
 use crate::placement::PlacementPolicy;
 use crate::planted::{Fault, planted};
+use crate::repair::Losses;
 use crate::segment::{Hold, MountedSegment};
 use crate::segments::{SegmentTable, Segments};
 use crate::settings::{BadSettings, CatalogSettings};
@@ -50,6 +51,7 @@ pub struct Catalog {
     pub(crate) tiers: Tiers,
     pub(crate) departed: Departed,
     pub(crate) relearning: Relearning,
+    pub(crate) losses: Losses,
     pub(crate) waits: Arc<Waits>,
     pub(crate) placement: Box<dyn PlacementPolicy>,
     /// A put found no space, and evicting for it did not help.
@@ -118,6 +120,7 @@ impl Catalog {
             tiers: Tiers::default(),
             departed: Departed::new(),
             relearning: Relearning::default(),
+            losses: Losses::default(),
             waits,
             placement,
             starved: AtomicBool::new(false),
@@ -382,11 +385,16 @@ impl Catalog {
         let table = self.segments.load();
         let entry = &mut state.slab[slot];
         let before = entry.memory_bytes();
+        let had = entry.replicas.as_slice().iter().filter(|replica| replica.is_complete()).count();
         entry.replicas.retain(|replica| table.live(replica.segment).is_some());
         self.tenants.refund(entry.tenant, before - entry.memory_bytes());
+        let left = entry.replicas.as_slice().iter().filter(|replica| replica.is_complete()).count();
         // Targets of a copy are no object: what they were to be copied from is gone.
         let is_there = |replica: &Replica| replica.is_complete() || !entry.is_finished();
         if entry.replicas.as_slice().iter().any(is_there) {
+            if left < had {
+                self.note_loss(state, slot, had);
+            }
             return true;
         }
         let entry = &state.slab[slot];

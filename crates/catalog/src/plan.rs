@@ -275,7 +275,7 @@ impl Catalog {
     }
 }
 
-fn source_of(segment: &MountedSegment) -> Source {
+pub(crate) fn source_of(segment: &MountedSegment) -> Source {
     Source { segment: segment.info().name.clone(), owner: segment.owner() }
 }
 
@@ -287,6 +287,20 @@ fn has_room(group: &SegmentGroup, size: u64) -> bool {
 fn fnv(a: &[u8], b: &[u8]) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     a.iter().chain(b).fold(0xcbf2_9ce4_8422_2325, step)
+}
+
+/// Where another replica could go: as that of a hot object, but never to a host that has one while the pool has others.
+pub(crate) fn other_place(entry: &Entry, view: &ObjectView<'_>, table: &SegmentTable) -> Option<String> {
+    let name = dynamic_target(entry, view, table, entry.key.as_slice())?;
+    let holds = |host: &str| view.replicas().any(|replica| replica.segment.info().host_id == host);
+    let is_elsewhere = |segment: &Arc<MountedSegment>| {
+        let host = &segment.info().host_id;
+        !host.is_empty() && !holds(host)
+    };
+    let mut elsewhere = table.view.groups().iter().filter(|group| group.members.iter().any(is_elsewhere)).peekable();
+    let has_others = elsewhere.peek().is_some();
+    let goes_elsewhere = elsewhere.any(|group| group.name() == name);
+    (goes_elsewhere || !has_others).then_some(name)
 }
 
 fn dynamic_target(entry: &Entry, view: &ObjectView<'_>, table: &SegmentTable, key: &[u8]) -> Option<String> {

@@ -78,7 +78,9 @@ impl Catalog {
             self.erase(&mut state, slot, Leave::Readable, now, effects);
             self.counters.add(|c| &c.lost_keys, 1);
         } else {
+            let had = replicas.len();
             self.drop_replicas(&mut state, slot, Leave::Readable, now, |replica| is_bad(replica.id()), effects);
+            self.note_loss(&state, slot, had);
         }
         Ok(())
     }

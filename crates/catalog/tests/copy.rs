@@ -411,3 +411,79 @@ fn a_segment_that_is_drained_tells_what_it_holds_and_where_that_could_go() {
     pool.end_copy(101, CopyKind::Copy, "k1").unwrap();
     assert_eq!(elsewhere("k1", &[]), Elsewhere::Duplicate);
 }
+
+/// What a repair says when it is a copy: key, source and target.
+fn repair_of(pool: &Pool, loss: &Loss) -> Option<(Vec<u8>, String, String)> {
+    match pool.catalog.plan_repair(loss) {
+        Repair::Copy { key, source, target, .. } => Some((key.into(), source.segment, target)),
+        _ => None,
+    }
+}
+
+#[test]
+fn an_object_that_lost_a_replica_is_noted_and_goes_to_a_segment_with_room_to_spare() {
+    let mut pool = Pool::with(CatalogSettings::default(), &[("a", 1000), ("b", 1000), ("c", 1000)]);
+    pool.catalog.follow_losses();
+    pool.config = ReplicateConfig { replica_num: 2, preferred_segments: vec!["a".into(), "b".into()], ..pool.config };
+    pool.put("two", 100);
+    pool.config.replica_num = 1;
+    pool.put("one", 100);
+    let id = pool.catalog.segments().iter().find(|s| s.info().name == "a").unwrap().info().id;
+    pool.catalog.unmount(id, client(100), pool.now, &mut pool.effects).unwrap();
+    assert!(pool.catalog.take_losses(9).is_empty(), "not looked at yet");
+    pool.upkeep();
+    let losses = pool.catalog.take_losses(9);
+    assert_eq!(losses.len(), 1, "what is gone as a whole is no loss that can be repaired");
+    let loss = losses[0];
+    assert_eq!(repair_of(&pool, &loss), Some((b"two".to_vec(), "b".into(), "c".into())));
+    // A pool that is nearly full is spared.
+    pool.config.preferred_segments = vec!["c".into()];
+    pool.put("fills", 800);
+    assert_eq!(pool.catalog.plan_repair(&loss), Repair::NoRoom);
+    pool.remove("fills", Force::Yes).unwrap();
+    pool.upkeep();
+    let call = CopyCall { caller: pool.caller(101), key: b"two", source: "b", targets: &["c"], lease: None };
+    pool.catalog.copy_start(&call, |_| {}).unwrap();
+    assert_eq!(pool.catalog.plan_repair(&loss), Repair::Busy);
+    let end = CopyEnd { caller: pool.caller(101), key: b"two", kind: CopyKind::Copy, lease: None };
+    pool.catalog.copy_end(&end).unwrap();
+    assert_eq!(pool.catalog.plan_repair(&loss), Repair::Done);
+    pool.remove("two", Force::Yes).unwrap();
+    pool.put("two", 100);
+    assert_eq!(pool.catalog.plan_repair(&loss), Repair::Done, "another write");
+}
+
+#[test]
+fn a_repair_goes_to_another_host_if_there_is_one() {
+    let mut pool = Pool::new(CatalogSettings::default());
+    for (at, (name, host)) in (1..).zip([("a", "h1"), ("b", "h2"), ("c", "h2"), ("d", "h3")]) {
+        let size = if name == "d" { 200 } else { 1000 };
+        pool.mount(Segment { host_id: host.into(), ..segment(at, name, size) }, 99 + at).unwrap();
+    }
+    pool.catalog.follow_losses();
+    pool.config = ReplicateConfig { replica_num: 2, preferred_segments: vec!["a".into(), "b".into()], ..pool.config };
+    pool.put("k", 150);
+    pool.catalog.unmount(segment(1, "a", 0).id, client(100), pool.now, &mut pool.effects).unwrap();
+    pool.upkeep();
+    let loss = pool.catalog.take_losses(9)[0];
+    assert_eq!(repair_of(&pool, &loss), Some((b"k".to_vec(), "b".into(), "d".into())), "c is where one is already");
+    pool.config = ReplicateConfig { replica_num: 1, preferred_segments: vec!["d".into()], ..pool.config };
+    pool.put("fills", 40);
+    assert_eq!(pool.catalog.plan_repair(&loss), Repair::NoRoom, "rather none than a second one there");
+}
+
+#[test]
+fn a_replica_that_was_taken_away_as_bad_is_a_loss_too() {
+    let mut pool = Pool::with(CatalogSettings::default(), &[("a", 1000), ("b", 1000)]);
+    pool.catalog.follow_losses();
+    pool.config.replica_num = 2;
+    pool.start(1, "k", 100).unwrap();
+    pool.end_as(1, "k", ReplicaType::ALL, Some(7)).unwrap();
+    let mut bad = None;
+    pool.catalog.peek(T, ["k"], |_, found| bad = found.unwrap().replicas().next().map(|replica| replica.id));
+    let name = ReplicaName { tenant: T, key: b"k", replica: bad.unwrap(), checksum: 7 };
+    pool.catalog.quarantine(&name, pool.now, &mut pool.effects).unwrap();
+    let losses = pool.catalog.take_losses(9);
+    assert_eq!(losses.len(), 1);
+    assert!(repair_of(&pool, &losses[0]).is_some());
+}

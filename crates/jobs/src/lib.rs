@@ -18,12 +18,14 @@ mod drain;
 mod heat;
 mod job;
 mod queue;
+mod repair;
 mod work;
 
 pub use drain::{CancelRefusal, CreateRefusal, DrainJobs, DrainReport, DrainRequest, JobStatus};
 pub use heat::{HeatMode, HeatSettings, HeatTracker, Heated};
 pub use job::{Cursor, Grounds, Lookout, Obstacle, Placing, Scan, Unit, UnitName};
 pub use queue::{Ended, MarkRefusal, Orphan, PendingFull, Purpose, QueueLimits, Task, TaskCounts, TaskId, TaskQueue};
+pub use repair::{Mending, RepairCounts, RepairSettings, Repairs};
 pub use work::{BadPayload, CopyWork, DynamicLease, MoveWork, Work};
 
 use yb_types::{MonotonicTime, Uuid};

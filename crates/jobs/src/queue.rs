@@ -55,6 +55,8 @@ pub enum Purpose {
     Drain(JobId),
     /// A hot object.
     Heat,
+    /// A replica that was lost.
+    Repair,
 }
 
 /// One task.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use yb_admin::{AdminOptions, MetadataOptions, WriteRules};
 use yb_catalog::{Alignment, AllocationStrategy, CatalogSettings, Cutting, PolicyKind, TierSettings};
 use yb_env::{Clock, Rng};
-use yb_jobs::{HeatMode, HeatSettings, QueueLimits};
+use yb_jobs::{HeatMode, HeatSettings, QueueLimits, RepairSettings};
 use yb_metadata::{Keys, Reply};
 use yb_pack::Limits;
 use yb_rpc::{BackendChoice, Listener, ListenerTag, ServerLimits};
@@ -363,7 +363,11 @@ fn jobs(values: &Values) -> JobSettings {
         max_replicas: narrow(values, "dynamic_replication_max_memory_replicas"),
         ..HeatSettings::default()
     };
-    JobSettings { tasks, heat }
+    let repair = RepairSettings {
+        bytes_per_second: values.number("repair_bytes_per_second"),
+        running: whole(values, "repair_max_running").max(1),
+    };
+    JobSettings { tasks, heat, repair }
 }
 
 fn policy(name: &str) -> Result<PolicyKind, SettingsError> {

@@ -85,6 +85,9 @@ impl Master {
         let (lane, wait, run) = (metrics.shared_lane().clone(), metrics.slow_wait, metrics.slow_run);
         shared.slow = SlowLane::start(config.clock.clone(), SlowMeter { lane, wait, run })?;
         shared.dialer = config.dial_back.map(Dialer::start).transpose()?;
+        if shared.jobs.repairs_losses() {
+            shared.catalog.follow_losses();
+        }
         let shared = Arc::new(shared);
         // From here on a drop of the half-built master stops what runs.
         let advertise = config.advertise.clone();

@@ -5,16 +5,17 @@
 
 mod grounds;
 mod heat;
+mod repair;
 mod report;
 
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use yb_catalog::Random;
+use yb_catalog::{Loss, Random};
 use yb_env::Rng;
 use yb_jobs::{
     CancelRefusal, CreateRefusal, DrainJobs, DrainReport, DrainRequest, Ended, HeatSettings, JobId, Now, PendingFull,
-    Purpose, QueueLimits, TaskId, TaskQueue, Work,
+    Purpose, QueueLimits, RepairCounts, RepairSettings, Repairs, TaskId, TaskQueue, Work,
 };
 use yb_types::{ClientId, MonotonicTime};
 
@@ -31,12 +32,15 @@ pub struct JobSettings {
     pub tasks: QueueLimits,
     /// What makes an object hot.
     pub heat: HeatSettings,
+    /// How fast lost replicas are made again.
+    pub repair: RepairSettings,
 }
 
-/// The books. Order of locks: drains, then tasks; notes and the random numbers are locked alone.
+/// The books. Order of locks: drains or repairs, then tasks; notes and the random numbers are locked alone.
 pub(crate) struct Jobs {
     pub(crate) tasks: Mutex<TaskQueue>,
     drains: Mutex<DrainJobs>,
+    repairs: Mutex<Repairs<Loss>>,
     notes: Mutex<Notes>,
     pub(crate) heat: Heat,
     rng: Mutex<Rng>,
@@ -64,7 +68,7 @@ pub(crate) enum Left {
 const BUSY_PERIOD: Duration = Duration::from_millis(500);
 /// Between two looks otherwise.
 const IDLE_PERIOD: Duration = Duration::from_secs(1);
-/// While hot objects are looked for.
+/// While hot objects are looked for, or lost replicas are made again.
 const HEAT_PERIOD: Duration = Duration::from_millis(100);
 
 /// The time of a call in both clocks.
@@ -78,6 +82,7 @@ impl Jobs {
         Jobs {
             tasks: Mutex::new(TaskQueue::new(settings.tasks)),
             drains: Mutex::default(),
+            repairs: Mutex::new(Repairs::new(settings.repair)),
             notes: Mutex::default(),
             heat: Heat::new(settings.heat, rng.next_u64()),
             rng: Mutex::new(rng),
@@ -124,6 +129,16 @@ impl Jobs {
         self.drains.lock().query(id)
     }
 
+    /// What came of the repairs of lost replicas.
+    pub(crate) fn repairs(&self) -> RepairCounts {
+        self.repairs.lock().counts()
+    }
+
+    /// Whether lost replicas are made again.
+    pub(crate) fn repairs_losses(&self) -> bool {
+        self.repairs.lock().is_on()
+    }
+
     pub(crate) fn drains(&self) -> Vec<DrainReport> {
         self.drains.lock().list()
     }
@@ -152,8 +167,14 @@ impl Jobs {
         drains.step(&mut MasterGrounds { shared, now }, now);
         let busy = !drains.is_idle();
         drop(drains);
+        let repairing = {
+            let mut repairs = self.repairs.lock();
+            ended.iter().for_each(|ended| repairs.task_ended(ended.id, ended.success));
+            repair::step(&mut repairs, shared, now);
+            !repairs.is_idle()
+        };
         self.heat.propose(shared, now);
-        if self.heat.is_on() {
+        if self.heat.is_on() || repairing {
             HEAT_PERIOD
         } else if busy {
             BUSY_PERIOD

@@ -220,10 +220,24 @@ fn write_queues(out: &mut TextWriter, shared: &Shared) {
     let (proposals, tracked) = shared.jobs.heat.figures();
     out.counter("yuebing_hot_proposals_total", "Times that another copy of a hot object was proposed", proposals);
     out.gauge("yuebing_heat_tracked_keys", "Keys whose lookups are counted to find hot ones", tracked);
+    write_repairs(out, shared);
     let (waits, nanos) = shared.catalog.shard_waits();
     out.counter("yuebing_shard_lock_waits_total", "Times that a thread had to wait for a shard", waits);
     out.family("yuebing_shard_lock_wait_seconds_total", "counter", "Time of these waits");
     out.sample("yuebing_shard_lock_wait_seconds_total", &[], seconds(nanos));
+}
+
+/// Replicas that went with their segment, and what became of them.
+fn write_repairs(out: &mut TextWriter, shared: &Shared) {
+    let (repairs, (noted, dropped)) = (shared.jobs.repairs(), shared.catalog.losses());
+    out.gauge("yuebing_repairs_waiting", "Objects with fewer replicas than they had", repairs.waiting + noted);
+    out.gauge("yuebing_repairs_running", "Of these, being copied", repairs.running);
+    out.family("yuebing_repairs_total", "counter", "Objects that lost a replica, by what became of it");
+    for (result, count) in
+        [("made", repairs.made), ("settled", repairs.settled), ("failed", repairs.failed), ("forgotten", dropped)]
+    {
+        out.sample("yuebing_repairs_total", &[("result", result)], count);
+    }
 }
 
 /// Counters of the RPC server; those of closed connections share a family with a reason each.

@@ -98,6 +98,8 @@ pub(super) const TENANTS: &[Setting] = &[
         .unit(Unit::Seconds)
         .live(),
     Setting::peer("max_retry_attempts", Kind::U32, "10", "Retries of a task by its client.").live(),
+    Setting::ours("repair_bytes_per_second", Kind::Bytes, "256MiB", "Replicas that went with their node are made again from those that are left, so many bytes a second over the whole pool, where another segment has room to spare (its use stays below 85 %). 0: they are not."),
+    Setting::ours("repair_max_running", Kind::U32, "16", "Such copies under way.").range(1, 10_000),
 ];
 
 pub(super) const EVENTS: &[Setting] = &[

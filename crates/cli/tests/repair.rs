@@ -1,0 +1,92 @@
+//! An owner of one of two copies is killed: after a while there are two again, and the next owner may go too.
+
+#![allow(clippy::unwrap_used, reason = "a step that fails is a failed test")]
+
+mod common;
+
+use common::{Process, free_port, wait_until};
+use yb_client::{Client, ClientConfig};
+use yb_types::ReplicateConfig;
+
+fn value(key: usize) -> Vec<u8> {
+    (0..50_000 + key).map(|at| (at * 31 + key) as u8).collect()
+}
+
+fn node(master: &str) -> Process {
+    Process::start(&[
+        "node".into(),
+        "--host=127.0.0.1".into(),
+        "--port=0".into(),
+        "--populate=false".into(),
+        format!("--master_server_address={master}"),
+        "--global_segment_size=64MiB".into(),
+    ])
+}
+
+/// Two copies of each object, and where they are.
+fn homes(client: &Client, keys: usize) -> Option<Vec<Vec<String>>> {
+    let homes = |key| {
+        let found = client.query(format!("k{key}")).ok()?;
+        let mut homes: Vec<String> = found.replicas.iter().map(|replica| format!("{replica:?}")).collect();
+        homes.sort_unstable();
+        (homes.len() == 2).then_some(homes)
+    };
+    (0..keys).map(homes).collect()
+}
+
+fn metric(admin: u16, name: &str) -> Option<u64> {
+    use std::io::{Read, Write};
+    let mut stream = std::net::TcpStream::connect(("127.0.0.1", admin)).ok()?;
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").ok()?;
+    let mut page = String::new();
+    stream.read_to_string(&mut page).ok()?;
+    let line = page.lines().find(|line| line.starts_with(name))?;
+    line.rsplit(' ').next()?.parse().ok()
+}
+
+#[test]
+fn lost_copies_are_made_again_from_those_that_are_left() {
+    const KEYS: usize = 60;
+    let (port, admin) = (free_port(), free_port());
+    let _master = Process::start(&[
+        "master".into(),
+        "--rpc_address=127.0.0.1".into(),
+        format!("--rpc_port={port}"),
+        "--metrics_host=127.0.0.1".into(),
+        format!("--metrics_port={admin}"),
+        "--client_ttl=2".into(),
+        "--client_suspicion_ttl_sec=1".into(),
+        "--default_kv_lease_ttl=500".into(),
+    ]);
+    let address = format!("127.0.0.1:{port}");
+    wait_until("the master listens", || std::net::TcpStream::connect(&address).is_ok());
+    let mut nodes: Vec<Process> = (0..3).map(|_| node(&address)).collect();
+    wait_until("three nodes", || metric(admin, "yuebing_segments ") == Some(3));
+    let config = ClientConfig {
+        local_hostname: "127.0.0.1".into(),
+        master_address: address.clone(),
+        shared_memory: false,
+        ..ClientConfig::default()
+    };
+    let client = Client::connect(config).unwrap();
+    let twice = ReplicateConfig { replica_num: 2, ..ReplicateConfig::default() };
+    for key in 0..KEYS {
+        client.put(format!("k{key}"), &value(key), &twice).unwrap();
+    }
+    for left in [2, 1] {
+        wait_until("each object has two copies", || homes(&client, KEYS).is_some());
+        let mut victim = nodes.remove(0);
+        victim.0.kill().unwrap();
+        victim.0.wait().unwrap();
+        wait_until("the master gives its memory up", || metric(admin, "yuebing_segments ") == Some(left));
+    }
+    // The first two owners are gone, and with them every object whose two copies were only there.
+    for key in 0..KEYS {
+        assert!(client.get(format!("k{key}")).unwrap() == value(key), "k{key}");
+    }
+    let made = metric(admin, "yuebing_repairs_total{result=\"made\"}").unwrap();
+    assert!(made > 0 && metric(admin, "yuebing_repairs_running ") == Some(0), "{made}");
+    wait_until("nothing is forgotten, though with one node there is no other place", || {
+        metric(admin, "yuebing_repairs_waiting ") == Some(KEYS as u64)
+    });
+}

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import functools
+import contextvars
 from collections.abc import Callable
 from typing import Any
 
-from mooncake.store import MooncakeDistributedStore
+from mooncake.store import LastError, MooncakeDistributedStore, last_error
+
+#: Why the last call that this task awaited failed.
+_LAST: contextvars.ContextVar[LastError | None] = contextvars.ContextVar("mooncake_last_error", default=None)
 
 
 class MooncakeDistributedStoreAsync(MooncakeDistributedStore):
@@ -15,7 +18,13 @@ class MooncakeDistributedStoreAsync(MooncakeDistributedStore):
 
     The calls release the interpreter, so as many run at a time as the executor has threads. A cancelled await does not end
     a call that runs: memory handed to a zero-copy call has to stay until the call itself is over.
+    `mooncake.store.last_error()` is of the calling thread; `awaited_error()` is of the calls that the task itself awaited.
     """
+
+    @staticmethod
+    def awaited_error() -> LastError | None:
+        """Why the last call that this task awaited failed; None when it succeeded, or there was none."""
+        return _LAST.get()
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self, name.removeprefix("async_"), None) if name.startswith("async_") else None
@@ -26,8 +35,12 @@ class MooncakeDistributedStoreAsync(MooncakeDistributedStore):
 
 def _in_executor(method: Callable[..., Any], name: str) -> Callable[..., Any]:
     async def call(*args: Any, **kwargs: Any) -> Any:
-        work = functools.partial(method, *args, **kwargs)
-        return await asyncio.get_running_loop().run_in_executor(None, work)
+        def work() -> tuple[Any, LastError | None]:
+            return method(*args, **kwargs), last_error()
+
+        answer, failure = await asyncio.get_running_loop().run_in_executor(None, work)
+        _LAST.set(failure)
+        return answer
 
     call.__name__, call.__qualname__, call.__doc__ = name, f"MooncakeDistributedStoreAsync.{name}", method.__doc__
     return call

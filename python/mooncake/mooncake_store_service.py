@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import contextvars
 import dataclasses
 import functools
 import hmac
@@ -25,6 +26,9 @@ from mooncake.mooncake_config import MooncakeConfig
 from mooncake.store import MooncakeDistributedStore
 
 logger = logging.getLogger(__name__)
+
+#: Why the store refused what the request asked for, in its words.
+_WHY: contextvars.ContextVar[str] = contextvars.ContextVar("mooncake_store_service_why", default="")
 
 #: Bytes of a request's body.
 BODY_LIMIT = 100 << 20
@@ -384,11 +388,18 @@ class MooncakeStoreService:
         return Response(body=openapi())
 
     async def _call(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(None, functools.partial(call, *arguments))
+        def work() -> tuple[Any, str]:
+            # In the thread of the call: the store keeps for each thread why its last call failed.
+            return call(*arguments), _words(self.store)
+
+        answer, words = await asyncio.get_running_loop().run_in_executor(None, work)
+        if words:
+            _WHY.set(words)
+        return answer
 
     def _refused(self, error: str, code: int, **more: Any) -> Response:
         """The store's refusal, with its code and its words."""
-        payload = {"error": error, "code": code, "detail": _words(self.store), **more}
+        payload = {"error": error, "code": code, "detail": _WHY.get(), **more}
         return Response.json(payload, STATUS.get(code, 500))
 
 
@@ -398,7 +409,7 @@ def openapi() -> bytes:
 
 
 def _words(store: Any) -> str:
-    """The last failure of a store in words, where it has them."""
+    """Why this thread's last call on a store failed, in words, where it has them."""
     last = getattr(store, "last_error", None)
     words = last() if callable(last) else ""
     return words if isinstance(words, str) else ""

@@ -7,6 +7,7 @@ Status calls answer 0 or a negative code; calls that move or measure bytes answe
 from __future__ import annotations
 
 import atexit
+import functools
 import os
 import weakref
 from typing import Any
@@ -20,6 +21,7 @@ from mooncake._native import (
     Descriptor,
     DiskDescriptor,
     ExistOptions,
+    LastError,
     LocalDiskDescriptor,
     MemoryDescriptor,
     MooncakeHostMemAllocator,
@@ -36,6 +38,7 @@ from mooncake._native import (
     bind_to_numa_node,
     get_alloc_func_addr,
     get_free_func_addr,
+    last_error,
 )
 from mooncake._engram import EngramStore, EngramStoreConfig
 from mooncake._tensor_calls import TensorCalls
@@ -152,6 +155,35 @@ class MooncakeDistributedStore(TensorCalls, ParallelTensorCalls, TensorFileCalls
         return answer
 
 
+def _succeeded(answer: Any) -> bool:
+    """Whether the answer of a call says that all of it was done."""
+    if isinstance(answer, (list, tuple)):
+        return all(map(_succeeded, answer))
+    return answer is not None and not (isinstance(answer, int) and answer < 0)
+
+
+def _whole(method: Any) -> Any:
+    """The method as one call for `last_error()`, however many calls of the native store it is made of."""
+
+    @functools.wraps(method)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        succeeded = False
+        _native._enter_call()
+        try:
+            answer = method(*args, **kwargs)
+            succeeded = _succeeded(answer)
+            return answer
+        finally:
+            _native._leave_call(succeeded)
+
+    return call
+
+
+for _calls in (TensorCalls, ParallelTensorCalls, TensorFileCalls):
+    for _name, _method in vars(_calls).items():
+        if not _name.startswith("_") and callable(_method):
+            setattr(MooncakeDistributedStore, _name, _whole(_method))
+del _calls, _method
 for _name in _unbuilt.METHODS:
     setattr(MooncakeDistributedStore, _name, _unbuilt.method("MooncakeDistributedStore", _name))
 for _name in _unbuilt.CLASSES:

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::smallvec;
+use yb_env::Clock;
 use yb_transfer::{Engine, ForeignMemory, LocalBuffer, MemorySegment, SegmentOptions};
 use yb_types::{ClientId, ReplicaDescriptor, ReplicateConfig, SegmentId, Uuid};
 
@@ -47,7 +48,15 @@ impl Client {
     /// [`Error::Invalid`] for a configuration that cannot work, [`Error::MasterUnreachable`], [`Error::Incompatible`],
     /// [`Error::Setup`] with the step that failed. What was done before is undone.
     pub fn connect(config: ClientConfig) -> Result<Client> {
-        Core::connect(config, None).map(Client)
+        Core::connect(config, Clock::real(), None).map(Client)
+    }
+
+    /// As [`Client::connect`], with another clock: what a client does after minutes can be seen without waiting for it.
+    ///
+    /// # Errors
+    /// As [`Client::connect`].
+    pub fn connect_with_clock(config: ClientConfig, clock: Clock) -> Result<Client> {
+        Core::connect(config, clock, None).map(Client)
     }
 
     /// As [`Client::connect`], on an engine that the caller has already: memory that is registered there can be named in
@@ -56,7 +65,7 @@ impl Client {
     /// # Errors
     /// As [`Client::connect`].
     pub fn connect_on(engine: Engine, config: ClientConfig) -> Result<Client> {
-        Core::connect(config, Some(engine)).map(Client)
+        Core::connect(config, Clock::real(), Some(engine)).map(Client)
     }
 
     // Put.

@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::failures::{FailureCounts, Failures};
+
 /// Upper bounds of the latency buckets in microseconds; the last bucket has none.
 pub const LATENCY_BOUNDS_US: [u64; 16] =
     [25, 50, 100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 51_200, 102_400, 409_600, 1_638_400, 6_553_600];
@@ -13,6 +15,7 @@ macro_rules! counters {
         #[derive(Debug, Default)]
         pub(crate) struct Counters {
             $(pub(crate) $name: Counter,)*
+            pub(crate) failures: Failures,
             pub(crate) get_latency: Latency,
             pub(crate) batch_get_latency: Latency,
             pub(crate) put_latency: Latency,
@@ -23,6 +26,8 @@ macro_rules! counters {
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         pub struct MetricsSnapshot {
             $($(#[$doc])* pub $name: u64,)*
+            /// Objects that calls failed for, by reason.
+            pub failures: FailureCounts,
             /// Reads of one object.
             pub get_latency: Durations,
             /// Reads of several objects.
@@ -37,6 +42,7 @@ macro_rules! counters {
             pub(crate) fn snapshot(&self) -> MetricsSnapshot {
                 MetricsSnapshot {
                     $($name: self.$name.get(),)*
+                    failures: self.failures.counts(),
                     get_latency: self.get_latency.get(),
                     batch_get_latency: self.batch_get_latency.get(),
                     put_latency: self.put_latency.get(),

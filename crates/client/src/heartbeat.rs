@@ -12,7 +12,7 @@ use parking_lot::{Condvar, Mutex};
 use yb_env::Clock;
 use yb_mem::Crc64;
 use yb_transfer::Engine;
-use yb_types::{ClientId, ClientStatus, STORE_VERSION};
+use yb_types::{ClientId, ClientStatus, STORE_VERSION, SegmentId};
 use yb_wire::messages::{DoubtAnswer, DoubtQuestion};
 
 use crate::counters::Counters;
@@ -185,6 +185,9 @@ impl Beat {
         if failures >= PINGS_BEFORE_RECONNECT {
             check_version(&self.pulse.link, &self.deadline())?;
         }
+        if let Some(by) = self.pulse.engine.name_taken_by() {
+            self.give_up_segments(&by)?;
+        }
         if self.pulse.link.ping(&self.deadline())? == ClientStatus::NEED_REMOUNT {
             let directories = &self.pulse.directories;
             let keeps = self.pulse.asks && {
@@ -197,6 +200,10 @@ impl Beat {
             if was_known {
                 // The master forgot to whom it gave our memory, or is another one, and will give it to others after a while.
                 self.pulse.engine.end_writes();
+                // It may have been away for long: another one may have come in its name.
+                if let Some(by) = self.pulse.engine.confirm_name() {
+                    self.give_up_segments(&by)?;
+                }
             }
             // Nothing is mounted or unmounted in between.
             let _turn = self.pulse.lent.turn();
@@ -223,20 +230,34 @@ impl Beat {
         Ok(())
     }
 
+    /// Another engine has our name, so whoever is sent to our segments asks that one: they leave the pool before the next
+    /// ping, which would bring them back.
+    fn give_up_segments(&self, by: &str) -> Result<()> {
+        let pulse = &self.pulse;
+        let _turn = pulse.lent.turn();
+        let ids = pulse.lent.ids();
+        if !ids.is_empty() {
+            let (name, segments) = (pulse.engine.name().unwrap_or_default(), ids.len());
+            let text = "another client has taken the name of this one: its segments leave the pool";
+            tracing::error!(name, by, segments, "{text}");
+        }
+        for id in ids {
+            match pulse.link.unmount(id, &self.deadline()) {
+                Err(error @ (Error::MasterUnreachable(_) | Error::Closed)) => return Err(error),
+                // A master that refuses does not know the segment.
+                _ => self.release(id),
+            }
+        }
+        Ok(())
+    }
+
     /// Gives the memory back of segments whose grace time is over.
     fn release_departed(&self) {
         let pulse = &self.pulse;
         for id in pulse.lent.leaving() {
             match pulse.link.has_segment(id, &self.deadline()) {
                 Ok(true) => {}
-                Ok(false) => {
-                    pulse.directories.remove(id);
-                    if let Some(address) = pulse.lent.remove(id)
-                        && let Err(error) = pulse.engine.unregister(address, RELEASE_TIME)
-                    {
-                        tracing::warn!(segment = %id, %error, "the memory of a segment that left is still in use");
-                    }
-                }
+                Ok(false) => self.release(id),
                 Err(error) => tracing::debug!(segment = %id, %error, "whether a segment has left is asked again"),
             }
         }
@@ -257,6 +278,17 @@ impl Beat {
             asked = pulse.link.poll_doubts(&answers, DOUBTS_AT_A_TIME, &self.deadline())?;
         }
         Ok(())
+    }
+
+    /// Gives the memory back of a segment that the master does not have any more.
+    fn release(&self, id: SegmentId) {
+        let pulse = &self.pulse;
+        pulse.directories.remove(id);
+        if let Some(address) = pulse.lent.remove(id)
+            && let Err(error) = pulse.engine.unregister(address, RELEASE_TIME)
+        {
+            tracing::warn!(segment = %id, %error, "the memory of a segment that left is still in use");
+        }
     }
 
     /// Tells the master which extents of given-up writes are quiet.

@@ -136,6 +136,10 @@ impl Core {
 
     fn join(&self, engine: &Engine, segment: Segment, was_lent: bool) -> Result<()> {
         let _turn = self.lent.turn();
+        if let Some(by) = engine.name_taken_by() {
+            let reason = format!("the engine at {by} has taken the name {:?}", engine.name().unwrap_or_default());
+            return Err(Error::setup("mounting the segment", reason));
+        }
         let deadline = || start(&self.clock, &self.config);
         let first = self.membership.lock().is_none();
         let id = segment.id;

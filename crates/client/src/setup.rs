@@ -34,9 +34,8 @@ const PROGRESS_VARIABLES: [&str; 2] = ["MC_TCP_PROGRESS_TIMEOUT_SEC", "MC_TCP_ST
 
 impl Core {
     /// Sets a client up, on an engine of its own or on the caller's.
-    pub(crate) fn connect(config: ClientConfig, shared: Option<Engine>) -> Result<Arc<Core>> {
+    pub(crate) fn connect(config: ClientConfig, clock: Clock, shared: Option<Engine>) -> Result<Arc<Core>> {
         config.check(shared.as_ref())?;
-        let clock = Clock::real();
         let mut rng = Rng::from_entropy();
         let config = named(config, &mut rng);
         let size = config.global_segment_size;

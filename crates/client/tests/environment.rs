@@ -94,7 +94,7 @@ fn is_honoured(name: &str) -> bool {
         "YB_LOCAL_FIRST" => set("1").local_first && !set("0").local_first,
         "YB_HOST_ID" => set("node7").host_id() == "node7",
         "YB_POPULATE" => set("1").populate_segment,
-        // Tried in tests/python: scripts/empty_values.py, test_settings.py.
+        // Tried in tests/python/scripts: empty_values.py, log_level.py.
         "YB_ALLOW_EMPTY" | "YB_LOG" => true,
         "MC_TCP_PROTO" => engine("1").version_1_only,
         "MC_TCP_LANES_PER_PEER" | "MC_TCP_MAX_CONNECTIONS_PER_PEER" => engine("7").lanes_per_peer == 7,

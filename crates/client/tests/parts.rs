@@ -336,3 +336,26 @@ fn a_checksum_goes_along_and_is_compared() {
         assert!(careful.get("plain").unwrap() == value, "nothing to compare with");
     });
 }
+
+#[test]
+fn a_put_session_is_over_after_five_minutes_whatever_its_user_does_then() {
+    let (_master, address) = ours(|_| ());
+    let _node = node(&address, 16 * MIB);
+    let clock = yb_env::Clock::manual();
+    let client = Client::connect_with_clock(config(&address), clock.clone()).unwrap();
+    let other = requester(&address);
+    let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
+    assert_eq!(codes(client.put_session_start(&["late", "dead"], &[8, 8], &plain())), [0, 0]);
+    let write = |key| codes(client.put_session_write(&[from(key, 0, b"1234")]));
+    clock.advance(minutes(5) - Duration::from_nanos(1));
+    assert_eq!(write("late"), [0]);
+    clock.advance(Duration::from_nanos(1));
+    assert_eq!(write("late"), [-600]);
+    assert_eq!(codes(client.put_session_end(&["late"])), [-600], "its space may be another writer's soon");
+    assert_eq!(other.get("late"), Err(Error::NotFound));
+    assert_eq!(other.put("late", b"again", &plain()), Ok(PutOutcome::Stored), "the key is free");
+    // One that nobody ends is given up when the next one starts.
+    assert_eq!(other.put("dead", b"x", &plain()), Err(Error::Busy));
+    assert_eq!(codes(client.put_session_start(&["next"], &[8], &plain())), [0]);
+    assert_eq!(other.put("dead", b"x", &plain()), Ok(PutOutcome::Stored));
+}

@@ -7,6 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use common::{MIB, Process, bytes, config, node, on, plain, requester, wait_until, wheel_master};
+use yb_admin::MetadataOptions;
 use yb_client::{Client, ClientConfig, Engine, Error, ForeignMemory, HugePages, MemoryRange, SegmentOptions};
 use yb_master::{Master, MasterConfig};
 use yb_types::{ErrorCode, SegmentId};
@@ -207,4 +208,45 @@ fn puts_go_to_own_memory_first_when_asked_to() {
         let placed = lender.query(&key).unwrap().replicas[0].memory().unwrap().transport_endpoint.clone();
         assert_eq!(placed, own, "{key}");
     }
+}
+
+/// A master of ours with a metadata server in it, and that one's address.
+fn with_names() -> (Master, String) {
+    let mut config = MasterConfig::embedded();
+    config.catalog.lease_ttl = Duration::from_millis(300);
+    config.metadata = Some(MetadataOptions::from_env("127.0.0.1:0", |_| None));
+    let master = Master::start(config).unwrap();
+    let url = format!("http://{}/metadata", master.metadata_address().unwrap());
+    (master, url)
+}
+
+#[test]
+fn of_two_living_clients_of_one_name_the_newer_one_serves_and_the_older_one_steps_back() {
+    let (master, metadata_server) = with_names();
+    let address = master.rpc_address().to_string();
+    let local_hostname = format!("127.0.0.1:{}", common::free_port());
+    let named = ClientConfig { local_hostname, metadata_server, global_segment_size: 32 * MIB, ..config(&address) };
+    let older = Client::connect(named.clone()).unwrap();
+    older.put("of the older", b"x", &plain()).unwrap();
+    let newer = Client::connect(named.clone()).unwrap();
+    wait_until("the older one lends nothing more", || older.lent_bytes() == 0);
+    let reader = Client::connect(ClientConfig { global_segment_size: 0, ..named.clone() }).unwrap();
+    for client in [&reader, &older, &newer] {
+        for number in 0..20 {
+            let key = format!("{:?} {number}", client.client_id());
+            let value = bytes(number, 100_000);
+            client.put(&key, &value, &plain()).unwrap();
+            assert!([&reader, &older, &newer].iter().all(|client| client.get(&key).unwrap() == value));
+        }
+    }
+    assert_eq!(reader.get("of the older"), Err(Error::NotFound), "it went with its segment");
+    let refused = older.mount_segment(16 * MIB, SegmentOptions::default()).unwrap_err().to_string();
+    assert!(refused.contains("taken the name"), "{refused}");
+    // It goes on pinging as a client without memory: longer than the master waits for one whose address is another's.
+    let pings = older.metrics().pings;
+    wait_until("pings of the older one", || older.metrics().pings >= pings + 20);
+    assert_eq!((older.lent_bytes(), newer.lent_bytes()), (0, 32 * MIB));
+    reader.put("still", b"there", &plain()).unwrap();
+    older.close();
+    assert_eq!(newer.get("still"), Ok(b"there".to_vec()));
 }

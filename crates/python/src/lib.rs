@@ -14,6 +14,7 @@ mod descriptors;
 mod engine;
 mod enums;
 mod handle;
+mod last_error;
 mod live;
 mod logs;
 mod memory;
@@ -42,6 +43,8 @@ mod _native {
     use super::enums::{ScatterTransferCompletionStatus, TransferOpcode};
     #[pymodule_export]
     use super::handle::BufferHandle;
+    #[pymodule_export]
+    use super::last_error::{_enter_call, _leave_call, LastError, last_error};
     #[pymodule_export]
     use super::pool::{BufferLease, BufferLeaseView, BufferPool};
     #[pymodule_export]

@@ -9,61 +9,12 @@ use parking_lot::Mutex;
 use yb_client::{Client, Duplicates, Error, ForeignMemory, Fragment, GetItem, LocalBuffer, Parts, PutItem, RangesItem};
 use yb_daemon::Daemon;
 use yb_dummy::Dummy;
-use yb_types::{ErrorCode, ReplicateConfig};
+use yb_types::ReplicateConfig;
 
 use crate::backend::Backend;
 use crate::engine::EngineLive;
+use crate::last_error::{Failures, INVALID, NO_KEY};
 use crate::setup::Made;
-
-/// What every argument that cannot work answers.
-pub(crate) const INVALID: i64 = ErrorCode::INVALID_PARAMS.0 as i64;
-
-/// The last failure in words, for `last_error()`.
-#[derive(Debug, Default)]
-pub(crate) struct LastError(Mutex<String>);
-
-impl LastError {
-    /// Keeps the words.
-    pub(crate) fn set(&self, text: impl Into<String>) {
-        *self.0.lock() = text.into();
-    }
-
-    /// The words; empty before the first failure.
-    pub(crate) fn get(&self) -> String {
-        self.0.lock().clone()
-    }
-
-    /// Keeps the words and answers the number for an argument that cannot work.
-    pub(crate) fn refuse(&self, text: impl Into<String>) -> i64 {
-        self.set(text);
-        INVALID
-    }
-
-    /// A call's answer, if it has one.
-    pub(crate) fn note<T>(&self, answer: Result<T, Error>) -> Option<T> {
-        match answer {
-            Ok(value) => Some(value),
-            Err(error) => {
-                self.number(Err::<(), _>(error), |()| 0);
-                None
-            }
-        }
-    }
-
-    /// A call's answer as the peer's number.
-    pub(crate) fn number<T>(&self, answer: Result<T, Error>, ok: impl FnOnce(T) -> i64) -> i64 {
-        match answer {
-            Ok(value) => ok(value),
-            Err(error) => {
-                // A miss is an ordinary answer and has to stay cheap.
-                if error != Error::NotFound {
-                    self.set(error.to_string());
-                }
-                i64::from(error.code().0)
-            }
-        }
-    }
-}
 
 /// The memory of one object: ranges that the caller named by address and length.
 pub(crate) type Ranges = Vec<(u64, u64)>;
@@ -143,21 +94,22 @@ impl Live {
     }
 
     /// Stores values that lie in Rust memory; one number for each.
-    pub(crate) fn put(&self, last: &LastError, items: &[PutItem<'_>], writing: Writing<'_>) -> Vec<i64> {
+    pub(crate) fn put(&self, last: &Failures, items: &[PutItem<'_>], writing: Writing<'_>) -> Vec<i64> {
         if writing.config.prefer_alloc_in_same_node {
             return vec![last.refuse("prefer_alloc_in_same_node works with the multi-buffer calls only"); items.len()];
         }
         self.write(last, items, writing)
     }
 
-    fn write(&self, last: &LastError, items: &[PutItem<'_>], writing: Writing<'_>) -> Vec<i64> {
+    fn write(&self, last: &Failures, items: &[PutItem<'_>], writing: Writing<'_>) -> Vec<i64> {
         let Writing { config, repeated, replaces } = writing;
         if replaces {
             let answers = self.backend().batch_upsert_items(items, config, repeated);
-            return answers.into_iter().map(|answer| last.number(answer, |()| 0)).collect();
+            let answers = answers.into_iter().zip(items);
+            return answers.map(|(answer, item)| last.number(item.key, answer, |()| 0)).collect();
         }
         let answers = self.backend().batch_put_items(items, config, repeated);
-        answers.into_iter().map(|answer| last.number(answer, |_| 0)).collect()
+        answers.into_iter().zip(items).map(|(answer, item)| last.number(item.key, answer, |_| 0)).collect()
     }
 
     /// Stores objects from memory named by address. What cannot work is answered without asking the pool.
@@ -166,7 +118,7 @@ impl Live {
     /// As [`Live::get_into`].
     pub(crate) unsafe fn put_from(
         &self,
-        last: &LastError,
+        last: &Failures,
         keys: &[&[u8]],
         memory: &[Ranges],
         writing: Writing<'_>,
@@ -198,7 +150,7 @@ impl Live {
     /// # Safety
     /// Every range must be readable and writable memory until the call returns: the zero-copy methods ask that of
     /// their callers. Null ranges and those that reach over the end of registered memory are refused.
-    pub(crate) unsafe fn get_into(&self, last: &LastError, keys: &[&[u8]], memory: &[Ranges]) -> Vec<i64> {
+    pub(crate) unsafe fn get_into(&self, last: &Failures, keys: &[&[u8]], memory: &[Ranges]) -> Vec<i64> {
         // SAFETY: passed on.
         let prepared = unsafe { self.prepare(last, keys, memory, false) };
         let mut indexes = Vec::with_capacity(keys.len());
@@ -215,7 +167,7 @@ impl Live {
         }
         for (index, answer) in indexes.into_iter().zip(self.backend().batch_get_items(items)) {
             let answer = if keys[index].is_empty() { Err(Error::NotFound) } else { answer };
-            numbers[index] = last.number(answer, |bytes| bytes as i64);
+            numbers[index] = last.number(keys[index], answer, |bytes| bytes as i64);
         }
         numbers
     }
@@ -227,7 +179,7 @@ impl Live {
     /// As [`Live::get_into`].
     pub(crate) unsafe fn in_session(
         &self,
-        last: &LastError,
+        last: &Failures,
         keys: &[&[u8]],
         (memory, offsets): (&[Ranges], &[Vec<u64>]),
         act: impl FnOnce(Vec<RangesItem<'_>>) -> Vec<Result<u64, Error>>,
@@ -255,7 +207,7 @@ impl Live {
             }
         }
         for (index, answer) in indexes.into_iter().zip(act(items)) {
-            numbers[index] = last.number(answer, |bytes| bytes as i64);
+            numbers[index] = last.number(keys[index], answer, |bytes| bytes as i64);
         }
         numbers
     }
@@ -266,7 +218,7 @@ impl Live {
     /// As [`Live::get_into`].
     unsafe fn prepare<'m>(
         &self,
-        last: &LastError,
+        last: &Failures,
         keys: &[&[u8]],
         memory: &[Ranges],
         refuse_empty: bool,
@@ -275,17 +227,16 @@ impl Live {
             let number = last.refuse(format!("{} keys, memory for {}", keys.len(), memory.len()));
             return keys.iter().map(|_| Err(number)).collect();
         }
-        let parts = |ranges: &Ranges| {
+        let parts = |(key, ranges): (&&[u8], &Ranges)| {
             // SAFETY: passed on.
             let lent = ranges.iter().map(|(address, len)| unsafe { self.lend(*address, *len) });
-            let parts: Parts<'m> =
-                lent.collect::<Result<_, Error>>().map_err(|error| last.refuse(error.to_string()))?;
+            let parts: Parts<'m> = lent.collect::<Result<_, Error>>().map_err(|error| last.code(key, error))?;
             if refuse_empty && parts.iter().all(LocalBuffer::is_empty) {
                 return Err(last.refuse("an object of no bytes (YB_ALLOW_EMPTY=1 allows it)"));
             }
             Ok(parts)
         };
-        memory.iter().map(parts).collect()
+        keys.iter().zip(memory).map(parts).collect()
     }
 
     /// Memory of the caller for one call: refused when it is null, or starts in registered memory and reaches over its
@@ -302,25 +253,25 @@ impl Live {
     }
 
     /// Whether a zero-copy call may use this memory: not null, not over the end of registered memory it starts in.
-    pub(crate) fn check(&self, last: &LastError, address: u64, len: u64) -> bool {
+    pub(crate) fn check(&self, last: &Failures, address: u64, len: u64) -> bool {
         // SAFETY: the memory is not used.
         let lent = unsafe { self.lend(address, len) };
-        lent.map_err(|error| last.refuse(error.to_string())).is_ok()
+        last.note(NO_KEY, lent).is_some()
     }
 
     /// Registers memory for transfers. 0, or a code.
     ///
     /// # Safety
     /// The memory must stay mapped, readable and writable until it is unregistered or the store is closed.
-    pub(crate) unsafe fn register(&self, last: &LastError, address: u64, len: u64) -> i64 {
+    pub(crate) unsafe fn register(&self, last: &Failures, address: u64, len: u64) -> i64 {
         // SAFETY: passed on.
         let memory = unsafe { ForeignMemory::new(address, len) };
-        last.number(self.backend().register_buffer(memory), |()| 0)
+        last.number(NO_KEY, self.backend().register_buffer(memory), |()| 0)
     }
 
     /// Takes registered memory back when no call uses it any more. 0, or a code.
-    pub(crate) fn unregister(&self, last: &LastError, address: u64) -> i64 {
-        last.number(self.backend().unregister_buffer(address), |()| 0)
+    pub(crate) fn unregister(&self, last: &Failures, address: u64) -> i64 {
+        last.number(NO_KEY, self.backend().unregister_buffer(address), |()| 0)
     }
 }
 

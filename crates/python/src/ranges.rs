@@ -6,7 +6,7 @@ use yb_client::{Error, Fragment, LocalBuffer, RangesItem};
 
 use crate::backend::Backend;
 use crate::convert::{Key, Unsigned};
-use crate::live::{INVALID, LastError};
+use crate::last_error::{Failures, INVALID, NO_KEY};
 
 /// For each buffer, for each key, for each range one number.
 pub(crate) type PerRange<T> = Vec<Vec<Vec<T>>>;
@@ -62,7 +62,7 @@ impl RangesCall {
     pub(crate) fn run(
         &self,
         backend: Backend<'_>,
-        last: &LastError,
+        last: &Failures,
         read: impl FnOnce(Vec<RangesItem<'_>>) -> Vec<Vec<Result<u64, Error>>>,
     ) -> PerRange<i64> {
         let mut numbers = self.refused();
@@ -72,7 +72,7 @@ impl RangesCall {
         }
         // Pinned until the bytes are there.
         let memory: Vec<Option<LocalBuffer<'static>>> =
-            self.buffers.iter().map(|buffer| last.note(backend.local_rest(buffer.0))).collect();
+            self.buffers.iter().map(|buffer| last.note(NO_KEY, backend.local_rest(buffer.0))).collect();
         let mut sorted = Sorted { items: Vec::new(), places: Vec::new(), by_key: HashMap::new() };
         for (buffer, memory) in memory.iter().enumerate() {
             let Some(memory) = memory.as_ref().filter(|_| self.agrees(buffer)) else { continue };
@@ -85,7 +85,7 @@ impl RangesCall {
             for ((buffer, key, range), answer) in places.into_iter().zip(answers) {
                 let named = &self.keys[buffer][key].0;
                 let answer = if named.is_empty() { Err(Error::NotFound) } else { answer };
-                numbers[buffer][key][range] = last.number(answer, |bytes| bytes as i64);
+                numbers[buffer][key][range] = last.number(named, answer, |bytes| bytes as i64);
             }
         }
         numbers

@@ -229,6 +229,14 @@ impl Answers for Shared {
     fn connection(&self, request: &serde_json::Value) -> Option<serde_json::Value> {
         self.paths.connection(request)
     }
+
+    fn met(&self, name: &str) {
+        if *name == *self.naming.name
+            && let Some(publisher) = &self.naming.publisher
+        {
+            publisher.met_namesake();
+        }
+    }
 }
 
 fn reply(frame: &Frame<'_>, shared: &Shared, mailbox: &Mutex<Mailbox>) -> Option<Vec<u8>> {

@@ -41,19 +41,24 @@ use crate::{BatchOutcome, CancelToken, EngineBuilder, FilePart, FileSettings, Re
 static IN_PROCESS: Mutex<BTreeMap<Arc<str>, InProcess>> = Mutex::new(BTreeMap::new());
 
 /// An engine, and the process that it is in: a child made by fork has only a copy of its parent's memory.
+#[derive(Clone)]
 struct InProcess {
     process: u32,
     engine: Weak<Shared>,
+    /// Set when it loses its name.
+    renamed: Option<Arc<AtomicBool>>,
 }
 
 impl InProcess {
     fn of(engine: &Arc<Shared>) -> Self {
-        InProcess { process: std::process::id(), engine: Arc::downgrade(engine) }
+        let renamed = engine.naming.publisher.as_ref().map(|publisher| publisher.lost_flag());
+        InProcess { process: std::process::id(), engine: Arc::downgrade(engine), renamed }
     }
 
-    /// The engine, if it is in the process that asks.
-    fn here(&self) -> Option<Weak<Shared>> {
-        (self.process == std::process::id()).then(|| Weak::clone(&self.engine))
+    /// Whether the engine is in the process that asks, and has its name.
+    fn is_here(&self) -> bool {
+        let is_renamed = self.renamed.as_ref().is_some_and(|renamed| renamed.load(Ordering::Acquire));
+        self.process == std::process::id() && !is_renamed
     }
 }
 
@@ -99,9 +104,10 @@ impl Running {
     fn announce(&self) -> Result<(), StartError> {
         let Some(publisher) = self.shared.naming.publisher.clone() else { return Ok(()) };
         let shared = Arc::clone(&self.shared);
+        let settings = self.shared.settings.clone();
         let own = move |version| shared.versioned_desc(version);
-        publisher.claim(&self.shared.settings, &own)?;
-        self.threads.lock().push(start("yb-publish", move || publisher.run(own))?);
+        publisher.claim(&settings, &own)?;
+        self.threads.lock().push(start("yb-publish", move || publisher.run(&settings, own))?);
         Ok(())
     }
 
@@ -158,6 +164,17 @@ impl Engine {
     /// nobody.
     pub fn name(&self) -> Option<&str> {
         self.0.shared.serving.as_ref().map(|_| &*self.0.shared.naming.name)
+    }
+
+    /// Where the engine is that has taken this one's name in the metadata store: peers that open the name reach that one.
+    /// `None` while the name is ours, or needs no store.
+    pub fn name_taken_by(&self) -> Option<Arc<str>> {
+        self.0.shared.naming.publisher.as_ref()?.taken_by()
+    }
+
+    /// As [`Engine::name_taken_by`], by what the store says now; it is asked, which takes as long as it needs.
+    pub fn confirm_name(&self) -> Option<Arc<str>> {
+        self.0.shared.naming.publisher.as_ref()?.confirm()
     }
 
     /// What this engine tells peers about itself now.
@@ -524,19 +541,29 @@ impl Shared {
 
     fn open_segment(self: &Arc<Self>, endpoint: &str) -> Result<SegmentHandle, TransferError> {
         let endpoint = endpoint.trim_start_matches('/');
-        if let Some(open) = self.segments.read().get(endpoint) {
+        if let Some(open) = self.segments.read().get(endpoint).filter(|open| !open.0.is_renamed()) {
             return Ok(open.clone());
         }
         if !(endpoint.starts_with(cxl::SCHEME) && self.hardware.device.is_some()) {
             self.naming.directory.check(endpoint)?;
         }
         let scoped = self.naming.directory.scoped(endpoint);
-        let found = || IN_PROCESS.lock().get(&scoped).and_then(InProcess::here);
-        let in_process = self.settings.in_process.then(found).flatten().unwrap_or_default();
+        let found = || IN_PROCESS.lock().get(&scoped).filter(|found| found.is_here()).cloned();
+        let (in_process, renamed) = self
+            .settings
+            .in_process
+            .then(found)
+            .flatten()
+            .map(|found| (found.engine, found.renamed))
+            .unwrap_or_default();
         let endpoint: Arc<str> = endpoint.into();
-        let segment =
-            SegmentHandle(Arc::new(Segment::new(Arc::clone(&endpoint), in_process, self.naming.directory.clone())));
+        let mut made = Segment::new(Arc::clone(&endpoint), in_process, self.naming.directory.clone());
+        made.renamed = renamed;
+        let segment = SegmentHandle(Arc::new(made));
         let mut segments = self.segments.write();
+        if segments.get(&endpoint).is_some_and(|open| open.0.is_renamed()) {
+            segments.remove(&endpoint);
+        }
         self.prune(&mut segments);
         Ok(segments.entry(endpoint).or_insert(segment).clone())
     }

@@ -21,6 +21,8 @@ impl Answers for Echo {
     fn connection(&self, request: &serde_json::Value) -> Option<serde_json::Value> {
         request.get("qp_num").map(|_| request.clone())
     }
+
+    fn met(&self, _name: &str) {}
 }
 
 fn handshake(bytes: &[u8]) {

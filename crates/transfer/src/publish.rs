@@ -7,6 +7,7 @@
 //! write that began after it is done, or has failed; a failed write is repeated until it succeeds.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -29,6 +30,10 @@ const RETRY: Duration = Duration::from_millis(100);
 const LONGEST_RETRY: Duration = Duration::from_secs(5);
 /// How long a registration waits for its publication.
 const PATIENCE: Duration = Duration::from_secs(6);
+/// How long the process that had the name before may take to hear that it lost it.
+const GREETING: Duration = Duration::from_millis(300);
+/// Shortest time between two looks at who has our name.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// The records of one engine.
 pub(crate) struct Publisher {
@@ -40,6 +45,8 @@ pub(crate) struct Publisher {
     clock: Clock,
     state: Mutex<State>,
     wake: Condvar,
+    /// The name is another engine's.
+    lost: Arc<AtomicBool>,
     /// Serializes what is written.
     written: Mutex<Written>,
 }
@@ -52,6 +59,10 @@ struct State {
     settled: u64,
     /// How many callers make changes that are to be written together.
     held: usize,
+    /// Somebody uses our name: the record is to be looked at now.
+    look: bool,
+    /// Who has our name now, as its record says.
+    taken_by: Option<Arc<str>>,
     stop: bool,
 }
 
@@ -61,8 +72,20 @@ struct Written {
     version: u64,
     desc: Vec<u8>,
     address: Vec<u8>,
+    /// Where the engine was that had the name before us.
+    older: Option<HandshakeAddress>,
     /// Somebody else has our name now.
     lost: bool,
+}
+
+/// What the thread has to do next.
+enum Task {
+    /// Write what changed, up to this change.
+    Write(u64),
+    /// Look who has our name.
+    Look,
+    /// The time has come for a renewal or another try.
+    Time,
 }
 
 /// While it lives, changes are not written; they are when it goes.
@@ -91,6 +114,12 @@ fn answers(settings: &EngineSettings, clock: &Clock, name: &str, place: &Handsha
     reply.is_ok_and(|reply| SegmentDesc::parse(&reply).map_or(reply.starts_with(b"null"), |desc| desc.name == name))
 }
 
+/// Who a record says has a name, in words.
+fn owner_in(record: &[u8]) -> Arc<str> {
+    let place = RpcMeta::parse(record).map(|found| HandshakeAddress { host: found.host, port: found.port }.to_string());
+    place.unwrap_or_else(|| String::from_utf8_lossy(record).into_owned()).into()
+}
+
 impl Publisher {
     pub(crate) fn new(
         (store, keys): (Arc<dyn MetadataStore>, Keys),
@@ -108,6 +137,7 @@ impl Publisher {
             clock,
             state: Mutex::default(),
             wake: Condvar::new(),
+            lost: Arc::default(),
             written: Mutex::default(),
         }
     }
@@ -120,6 +150,11 @@ impl Publisher {
     pub(crate) fn claim(&self, settings: &EngineSettings, own: impl Fn(u64) -> SegmentDesc) -> Result<(), StartError> {
         let mut written = self.written.lock();
         written.version = now_micros();
+        let older = self.store.get(&self.keys.rpc_meta(&self.name)).map_err(|error| self.failed(error))?;
+        let older = older.as_deref().and_then(RpcMeta::parse);
+        let is_ours = |place: &HandshakeAddress| place.host == self.address.host && place.port == self.address.port;
+        written.older =
+            older.map(|older| HandshakeAddress { host: older.host, port: older.port }).filter(|place| !is_ours(place));
         let claimed = self.put_address(&mut written).or_else(|error| match error.kind() {
             StoreErrorKind::Duplicate => self.replace(settings, &mut written),
             _ => Err(self.failed(error)),
@@ -216,6 +251,63 @@ impl Publisher {
         }
     }
 
+    /// Somebody who says that it has our name has spoken to us: the record tells whose it is now.
+    pub(crate) fn met_namesake(&self) {
+        self.state.lock().look = true;
+        self.wake.notify_all();
+    }
+
+    /// Where the engine is that has taken our name, if one has.
+    pub(crate) fn taken_by(&self) -> Option<Arc<str>> {
+        self.state.lock().taken_by.clone()
+    }
+
+    /// Set once the name is another engine's.
+    pub(crate) fn lost_flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.lost)
+    }
+
+    /// As [`Publisher::taken_by`], by what the store says now. A store that does not answer changes nothing.
+    pub(crate) fn confirm(&self) -> Option<Arc<str>> {
+        let mut written = self.written.lock();
+        if !written.lost
+            && let Ok(Some(record)) = self.store.get(&self.keys.rpc_meta(&self.name))
+        {
+            self.compare(&mut written, &record);
+        }
+        drop(written);
+        self.taken_by()
+    }
+
+    /// Whether the record of our name is ours; if it is not, the name is given up.
+    fn compare(&self, written: &mut Written, record: &[u8]) -> bool {
+        if record == written.address {
+            return true;
+        }
+        let by = owner_in(record);
+        tracing::error!(
+            name = &*self.name,
+            by = &*by,
+            "another engine has taken the name; this one publishes no more: give every client a name of its own"
+        );
+        written.lost = true;
+        self.lost.store(true, Ordering::Release);
+        self.state.lock().taken_by = Some(by);
+        false
+    }
+
+    /// Tells the engine that had the name before us: it has lost it, and finds that out when it looks. One that is gone
+    /// does not answer, and one of the peer does not mind.
+    fn greet_older(&self, max_length: u64) {
+        let Some(place) = self.written.lock().older.take() else { return };
+        let timing = Timing { connect: GREETING, max_length };
+        let limits = Limits { clock: &self.clock, deadline: self.clock.now() + GREETING, cancel: None };
+        let own = SegmentDesc::tcp(&*self.name).to_json(&timestamp(yb_env::epoch_millis()));
+        if exchange(&place.host, place.port, MessageType::Metadata, &own, timing, &limits).is_ok() {
+            tracing::warn!(name = &*self.name, %place, "this name was another engine's, which still answers; it is ours now");
+        }
+    }
+
     /// Ends [`Publisher::run`].
     pub(crate) fn stop(&self) {
         self.state.lock().stop = true;
@@ -223,19 +315,20 @@ impl Publisher {
     }
 
     /// Publishes and renews until stopped, then removes the records.
-    pub(crate) fn run(&self, own: impl Fn(u64) -> SegmentDesc) {
+    pub(crate) fn run(&self, settings: &EngineSettings, own: impl Fn(u64) -> SegmentDesc) {
+        self.greet_older(settings.handshake_max_length);
         let renewal = self.lease.ttl() / 3;
-        let mut renew_at = self.clock.now() + renewal;
+        let (mut renew_at, mut look_at) = (self.clock.now() + renewal, self.clock.now());
         let mut retry: Option<(MonotonicTime, Duration)> = None;
-        while let Some(wanted) = self.next(retry.map(|(at, _)| at), renew_at) {
+        while let Some(task) = self.next((retry.map(|(at, _)| at), renew_at), look_at) {
             let mut written = self.written.lock();
             let now = self.clock.now();
             let mut done = Ok(());
-            if now >= renew_at {
-                renew_at = now + renewal;
+            if now >= renew_at || matches!(task, Task::Look) {
+                (renew_at, look_at) = (now + renewal, now + LOOK_AGAIN);
                 done = self.renew(&mut written, &own);
             }
-            let due = wanted.is_some() || retry.is_some_and(|(at, _)| at <= now);
+            let due = matches!(task, Task::Write(_)) || retry.is_some_and(|(at, _)| at <= now);
             if due && done.is_ok() && !written.lost {
                 done = self.put_desc(&mut written, &own);
             }
@@ -247,7 +340,7 @@ impl Publisher {
                     (now + pause, pause)
                 });
             }
-            if let Some(wanted) = wanted {
+            if let Task::Write(wanted) = task {
                 self.state.lock().settled = wanted;
                 self.wake.notify_all();
             }
@@ -255,20 +348,30 @@ impl Publisher {
         self.remove();
     }
 
-    /// Waits for something to do: `Some(change)` to write, `None` inside when only the time has come; `None` to end.
-    fn next(&self, retry_at: Option<MonotonicTime>, renew_at: MonotonicTime) -> Option<Option<u64>> {
-        let until = retry_at.map_or(renew_at, |retry_at| retry_at.min(renew_at));
+    /// Waits for something to do; `None` to end.
+    fn next(
+        &self,
+        (retry_at, renew_at): (Option<MonotonicTime>, MonotonicTime),
+        look_at: MonotonicTime,
+    ) -> Option<Task> {
         let mut state = self.state.lock();
         loop {
             if state.stop {
                 return None;
             }
             if state.wanted > state.settled && state.held == 0 {
-                return Some(Some(state.wanted));
+                return Some(Task::Write(state.wanted));
             }
-            let left = until.since(self.clock.now());
+            let now = self.clock.now();
+            if state.look && look_at <= now {
+                state.look = false;
+                return Some(Task::Look);
+            }
+            let until = retry_at.map_or(renew_at, |retry_at| retry_at.min(renew_at));
+            let until = if state.look { until.min(look_at) } else { until };
+            let left = until.since(now);
             if left.is_zero() {
-                return Some(None);
+                return Some(Task::Time);
             }
             self.wake.wait_for(&mut state, left);
         }
@@ -281,17 +384,8 @@ impl Publisher {
         let renewal = self.store.renew(&self.lease)?;
         let current = self.store.get(&self.keys.rpc_meta(&self.name))?;
         match current {
-            Some(record) if record == written.address && renewal != Renewal::Lost => Ok(()),
-            Some(record) if record != written.address => {
-                let text = String::from_utf8_lossy(&record).into_owned();
-                tracing::error!(
-                    name = &*self.name,
-                    text,
-                    "another engine has taken the name; this one publishes no more"
-                );
-                written.lost = true;
-                Ok(())
-            }
+            Some(record) if !self.compare(written, &record) => Ok(()),
+            Some(_) if renewal != Renewal::Lost => Ok(()),
             _ => {
                 tracing::warn!(name = &*self.name, "the metadata store has lost our records; they are written again");
                 self.put_address(written).and_then(|()| self.put_desc(written, own))

@@ -118,6 +118,8 @@ struct Metadata {
 pub struct Segment {
     pub(crate) endpoint: Arc<str>,
     pub(crate) in_process: Weak<Shared>,
+    /// Set when that engine loses the name.
+    pub(crate) renamed: Option<Arc<AtomicBool>>,
     pub(crate) lanes: Lanes,
     metadata: Mutex<Metadata>,
     version: AtomicU64,
@@ -162,6 +164,7 @@ impl Segment {
         Segment {
             endpoint,
             in_process,
+            renamed: None,
             lanes: Lanes::default(),
             metadata: Mutex::new(Metadata::default()),
             version: AtomicU64::new(0),
@@ -180,6 +183,11 @@ impl Segment {
     /// Whether its owner is an engine of this process.
     pub(crate) fn is_in_process(&self) -> bool {
         self.in_process.strong_count() > 0
+    }
+
+    /// Whether the engine behind it has lost the name: whoever opens it anew reaches another one.
+    pub(crate) fn is_renamed(&self) -> bool {
+        self.renamed.as_ref().is_some_and(|renamed| renamed.load(Ordering::Acquire))
     }
 
     /// The files behind the segment, if it is one of files.

@@ -192,6 +192,22 @@ fn records_that_a_store_lost_are_written_again_and_a_lost_name_is_given_up() {
     assert_eq!(store.get(&key).unwrap(), None);
 }
 
+#[test]
+fn who_loses_its_name_to_a_newer_engine_knows_it_at_once_and_by_whom() {
+    let store = store();
+    // Renewals alone would tell it after a hundred seconds.
+    let slow = EngineSettings { metadata_lease: Duration::from_secs(300), ..settings() };
+    let build = || Engine::builder().settings(slow.clone()).metadata(Arc::clone(&store)).name("n").build().unwrap();
+    let first = build();
+    assert_eq!((first.name_taken_by(), first.confirm_name()), (None, None));
+    let second = build();
+    eventually("the older engine knows", || first.name_taken_by().as_deref() == second.endpoint());
+    assert_eq!((second.name_taken_by(), second.confirm_name()), (None, None));
+    let third = build();
+    eventually("the second one knows", || second.name_taken_by().as_deref() == third.endpoint());
+    assert_eq!(first.confirm_name().as_deref(), second.endpoint(), "what was lost stays lost");
+}
+
 /// How many buffers of `name` an engine knows without asking for more than its settings say.
 fn known(engine: &Engine, name: &str) -> Result<usize, TransferErrorKind> {
     let segment = engine.open_segment(name).unwrap();

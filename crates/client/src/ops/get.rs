@@ -654,17 +654,22 @@ impl<'c, 'a> Reads<'c, 'a> {
 
     fn count(&self) {
         let counters = &self.core.counters;
+        let now = self.core.now();
         for read in &self.list {
             match &read.outcome {
                 Some(Ok(bytes)) => {
                     counters.objects_read.add(1);
                     counters.bytes_read.add(read.into.bytes(*bytes));
                 }
-                Some(Err(Error::NotFound)) => counters.misses.add(1),
-                _ => counters.failed_reads.add(1),
+                Some(Err(error)) => {
+                    let failed = if *error == Error::NotFound { &counters.misses } else { &counters.failed_reads };
+                    failed.add(1);
+                    counters.failures.note("get", read.key, error, || now);
+                }
+                None => counters.failed_reads.add(1),
             }
         }
         let latency = if self.list.len() == 1 { &counters.get_latency } else { &counters.batch_get_latency };
-        latency.record(self.deadline.elapsed(self.core.now()));
+        latency.record(self.deadline.elapsed(now));
     }
 }

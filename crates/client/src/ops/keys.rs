@@ -28,7 +28,9 @@ impl Core {
         let mut answer = |key: &&[u8]| {
             let answer = if key.is_empty() { None } else { answers.next() };
             // The link has checked that there is an answer for every key that was sent.
-            answer.unwrap_or_else(empty)
+            answer
+                .unwrap_or_else(empty)
+                .inspect_err(|error| self.counters.failures.note(rpc, key, error, || self.now()))
         };
         keys.iter().map(&mut answer).collect()
     }

@@ -388,6 +388,7 @@ impl<'c, 'i, 'a> Writes<'c, 'i, 'a> {
 
     fn count(&self) {
         let counters = &self.core.counters;
+        let now = self.core.now();
         for write in &self.list {
             match &write.outcome {
                 Some(Ok(PutOutcome::Stored)) => {
@@ -395,11 +396,15 @@ impl<'c, 'i, 'a> Writes<'c, 'i, 'a> {
                     counters.bytes_written.add(write.size);
                 }
                 Some(Ok(PutOutcome::AlreadyExists)) => counters.puts_already_there.add(1),
-                _ => counters.failed_writes.add(1),
+                Some(Err(error)) => {
+                    counters.failed_writes.add(1);
+                    counters.failures.note("put", write.item.key, error, || now);
+                }
+                None => counters.failed_writes.add(1),
             }
         }
         let latency = if self.list.len() == 1 { &counters.put_latency } else { &counters.batch_put_latency };
-        latency.record(self.deadline.elapsed(self.core.now()));
+        latency.record(self.deadline.elapsed(now));
     }
 }
 

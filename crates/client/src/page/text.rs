@@ -46,6 +46,11 @@ pub(super) fn prometheus(core: &Core) -> String {
     for (name, value) in counted.named() {
         out.counter(&format!("yuebing_client_{name}_total"), &name.replace('_', " "), value);
     }
+    let name = "yuebing_client_failures_total";
+    out.family(name, "counter", "Objects that calls failed for");
+    for (reason, count) in counted.failures.iter() {
+        out.sample(name, Some(("reason", reason.word())), count);
+    }
     out.gauge("yuebing_client_lent_bytes", "Bytes lent to the pool", core.lent.bytes());
     out.gauge("yuebing_client_hot_cache_bytes", "Bytes in the hot cache", core.hot_bytes());
     out.out.into_string()

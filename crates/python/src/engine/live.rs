@@ -15,7 +15,7 @@ use yb_mem::{CopyHint, ForeignMemory, LocalBuffer, Span, copy};
 use crate::engine::address::{Hold, is_mapped};
 use crate::engine::managed::Managed;
 use crate::engine::wait::SLICE;
-use crate::live::LastError;
+use crate::last_error::LastWords;
 
 /// What most calls answer to whatever cannot work.
 pub(crate) const FAILED: i64 = -1;
@@ -348,7 +348,7 @@ fn is_of_this_process(name: &str) -> bool {
 }
 
 /// Keeps why a call failed and answers its number.
-pub(crate) fn number<T>(last: &LastError, result: Result<T, ClassicError>, ok: impl FnOnce(T) -> i64) -> i64 {
+pub(crate) fn number<T>(last: &LastWords, result: Result<T, ClassicError>, ok: impl FnOnce(T) -> i64) -> i64 {
     match result {
         Ok(value) => ok(value),
         Err(error) => {
@@ -359,6 +359,6 @@ pub(crate) fn number<T>(last: &LastError, result: Result<T, ClassicError>, ok: i
 }
 
 /// As `number` for calls that know one number for every failure.
-pub(crate) fn zero_or_failed<T>(last: &LastError, result: Result<T, ClassicError>) -> i64 {
+pub(crate) fn zero_or_failed<T>(last: &LastWords, result: Result<T, ClassicError>) -> i64 {
     if number(last, result, |_| 0) == 0 { 0 } else { FAILED }
 }

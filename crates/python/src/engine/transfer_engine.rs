@@ -20,7 +20,7 @@ use crate::engine::pages::Words;
 use crate::engine::scatter::{ScatterLists, ScatterTransferTicket};
 use crate::engine::wait::interruptible;
 use crate::enums::TransferOpcode;
-use crate::live::LastError;
+use crate::last_error::LastWords;
 use crate::memory::unwritten_bytes;
 
 /// An engine: nothing before `initialize`, and again nothing after `close`.
@@ -31,7 +31,7 @@ use crate::memory::unwritten_bytes;
 #[derive(Default)]
 pub(crate) struct TransferEngine {
     pub(crate) live: RwLock<Option<Arc<Live>>>,
-    pub(crate) last: Arc<LastError>,
+    pub(crate) last: Arc<LastWords>,
 }
 
 #[pymethods]

@@ -5,7 +5,8 @@ use yb_client::Duplicates;
 
 use super::{Store, multi_ranges, one, single_ranges, slices, wanted};
 use crate::convert::{Key, Unsigned};
-use crate::live::{INVALID, Ranges, Writing};
+use crate::last_error::INVALID;
+use crate::live::{Ranges, Writing};
 use crate::replicate_config::ReplicateConfig;
 
 impl Store {

@@ -10,6 +10,7 @@ use pyo3::types::PyCapsule;
 
 use super::Store;
 use crate::convert::{Text, Unsigned};
+use crate::last_error;
 
 const NAME: &CStr = c"yuebing.Client";
 
@@ -24,7 +25,7 @@ impl Store {
     #[pyo3(signature = (protocol, device_name, mount_segment_size, /))]
     fn init_all(&self, protocol: Text, device_name: Text, mount_segment_size: Unsigned) -> i64 {
         let _ = (protocol, device_name, mount_segment_size);
-        self.last.refuse("init_all() has no address to set up with: use setup()")
+        last_error::refuse("init_all() has no address to set up with: use setup()")
     }
 
     /// Reads of objects on other clients' disks: none, as disks are not built.

@@ -9,6 +9,7 @@ use yb_types::ErrorCode;
 
 use super::Store;
 use crate::convert::{Text, Unsigned};
+use crate::last_error::{self, NO_KEY};
 use crate::live::Live;
 
 /// What the peer answers to a dummy that cannot be set up.
@@ -29,11 +30,12 @@ impl Store {
             match attached.and_then(|dummy| Ok((dummy, closed?))) {
                 Ok((dummy, closed)) => {
                     *self.live.write() = Some(Arc::new(Live::attached(dummy, closed)));
+                    last_error::succeed();
                     0
                 }
                 Err(error) => {
                     tracing::error!(%error, "setup_dummy failed");
-                    self.last.set(error.to_string());
+                    last_error::fail(error);
                     REFUSED
                 }
             }
@@ -47,7 +49,7 @@ impl Store {
     fn alloc_from_mem_pool(&self, py: Python<'_>, size: Unsigned) -> u64 {
         self.with(py, 0, |live, last| {
             let memory = live.dummy().map(|dummy| dummy.allocate_shared(size.0));
-            memory.and_then(|made| last.note(made)).map_or(0, |segment| segment.address())
+            memory.and_then(|made| last.note(NO_KEY, made)).map_or(0, |segment| segment.address())
         })
     }
 }

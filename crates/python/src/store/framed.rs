@@ -17,7 +17,8 @@ use yb_client::{
 
 use super::{Store, slices, wanted};
 use crate::convert::{Key, Unsigned};
-use crate::live::{INVALID, LastError, Live};
+use crate::last_error::{self, Failures, INVALID};
+use crate::live::Live;
 use crate::replicate_config::ReplicateConfig;
 
 /// Runs of one object that become parts of a transfer; more are copied together.
@@ -204,10 +205,10 @@ fn answers(py: Python<'_>, found: Vec<Found>) -> Vec<Answer<'_>> {
 }
 
 /// What is known of each object before it is read, or its code.
-fn look_up(live: &Live, last: &LastError, keys: &[Key]) -> Vec<Result<Lookup, i64>> {
+fn look_up(live: &Live, last: &Failures, keys: &[Key]) -> Vec<Result<Lookup, i64>> {
     let found = live.backend().batch_query(&slices(keys));
-    let code = |error| last.number(Err::<(), _>(error), |()| 0);
-    found.into_iter().map(|answer| answer.map_err(code)).collect()
+    let code = |(answer, key): (yb_client::Result<Lookup>, &Key)| answer.map_err(|error| last.code(&key.0, error));
+    found.into_iter().zip(keys).map(code).collect()
 }
 
 /// The size of an object that can be read.
@@ -244,7 +245,7 @@ fn open<T>(
 }
 
 /// Reads whole objects: the first `head` bytes into memory of their own, the rest to the addresses.
-fn read_framed(live: &Live, last: &LastError, objects: Framed<'_>) -> Vec<Found> {
+fn read_framed(live: &Live, last: &Failures, objects: Framed<'_>) -> Vec<Found> {
     let Framed { keys, lookups, head, addresses } = objects;
     let (mut found, mut opened) = open(lookups, head, |index, bytes| {
         let address = addresses.get(index)?.0;
@@ -263,7 +264,7 @@ fn read_framed(live: &Live, last: &LastError, objects: Framed<'_>) -> Vec<Found>
     for (object, answer) in opened.into_iter().zip(read) {
         found[object.index] = match answer {
             Ok(size) => Ok((object.head, size)),
-            Err(error) => Err(last.number(Err::<(), _>(error), |()| 0)),
+            Err(error) => Err(last.code(&keys[object.index].0, error)),
         };
     }
     found
@@ -279,7 +280,7 @@ struct Framed<'a> {
 }
 
 /// Reads the first `head` bytes of each object and what its plan names, all in one transfer batch.
-fn read_pieces(live: &Live, last: &LastError, keys: &[Key], head: usize, plans: &[Vec<MoveArgument>]) -> Vec<Found> {
+fn read_pieces(live: &Live, last: &Failures, keys: &[Key], head: usize, plans: &[Vec<MoveArgument>]) -> Vec<Found> {
     let (mut found, mut opened) = open(look_up(live, last, keys), head, |index, _| {
         // SAFETY: the Python layer holds the memory during the call, or had it checked.
         let scatters: Option<Vec<Scatter>> =
@@ -300,7 +301,7 @@ fn read_pieces(live: &Live, last: &LastError, keys: &[Key], head: usize, plans: 
     let read = live.backend().batch_get_ranges_known(items);
     for (object, fragments) in opened.into_iter().zip(read) {
         found[object.index] = match fragments.into_iter().find_map(Result::err) {
-            Some(error) => Err(last.number(Err::<(), _>(error), |()| 0)),
+            Some(error) => Err(last.code(&keys[object.index].0, error)),
             None => {
                 object.rest.iter().for_each(Scatter::settle);
                 Ok((object.head, object.size))
@@ -336,12 +337,11 @@ impl Store {
             let config = wanted(config.as_ref());
             if replace {
                 let answers = live.backend().batch_upsert_items(&items, config, Duplicates::LastWins).into_iter();
-                return answers.map(|answer| last.number(answer, |()| 0)).collect();
+                return answers.zip(&keys).map(|(answer, key)| last.number(&key.0, answer, |()| 0)).collect();
             }
             let answers = live.backend().batch_put_items(&items, config, Duplicates::FirstWins).into_iter();
-            answers
-                .map(|answer| last.number(answer, |outcome| i64::from(outcome == PutOutcome::AlreadyExists)))
-                .collect()
+            let was_there = |outcome| i64::from(outcome == PutOutcome::AlreadyExists);
+            answers.zip(&keys).map(|(answer, key)| last.number(&key.0, answer, was_there)).collect()
         })
     }
 
@@ -362,7 +362,7 @@ impl Store {
         let addresses: Vec<Unsigned> = room.call1((rests,))?.extract()?;
         let nothing = keys.iter().map(|_| Err(INVALID)).collect();
         let objects = Framed { keys: &keys, lookups, head, addresses };
-        Ok(answers(py, self.with(py, nothing, |live, last| read_framed(live, last, objects))))
+        Ok(answers(py, self.with_more(py, nothing, |live, last| read_framed(live, last, objects))))
     }
 
     /// Reads pieces of objects, one lookup and one transfer: for each object its first `head` bytes and its size, or a
@@ -398,6 +398,6 @@ impl Store {
 
     /// Keeps why arguments cannot work, and answers -600.
     fn _refuse(&self, why: &str) -> i64 {
-        self.last.refuse(why)
+        last_error::refuse(why.to_owned())
     }
 }

@@ -6,13 +6,13 @@ use yb_client::{Error, ProbePolicy};
 
 use super::{Store, looked_up, one, slices};
 use crate::convert::{Key, Text, Unsigned, truth};
-use crate::live::{INVALID, LastError};
+use crate::last_error::{Failures, INVALID, NO_KEY};
 
 /// 1 or 0 for what is there, else a code.
-fn existence(last: &LastError, key: &Key, answer: Result<bool, Error>) -> i64 {
+fn existence(last: &Failures, key: &Key, answer: Result<bool, Error>) -> i64 {
     match looked_up(&key.0, answer) {
         Err(Error::NotFound) => 0,
-        answer => last.number(answer, i64::from),
+        answer => last.number(&key.0, answer, i64::from),
     }
 }
 
@@ -52,7 +52,7 @@ impl Store {
                 .zip(keys)
                 .map(|(answer, key)| match policy {
                     // Not for the sake of an empty key.
-                    ProbePolicy::LastHitOnly(_) if refused(&answer) => last.number(answer, i64::from),
+                    ProbePolicy::LastHitOnly(_) if refused(&answer) => last.number(&key.0, answer, i64::from),
                     _ => existence(last, key, answer),
                 })
                 .collect()
@@ -109,7 +109,7 @@ impl Store {
     #[pyo3(signature = (key, /))]
     fn get_size(&self, py: Python<'_>, key: Key) -> i64 {
         self.with(py, INVALID, |live, last| {
-            last.number(looked_up(&key.0, live.backend().size(&key.0)), |bytes| bytes as i64)
+            last.number(&key.0, looked_up(&key.0, live.backend().size(&key.0)), |bytes| bytes as i64)
         })
     }
 
@@ -117,7 +117,7 @@ impl Store {
     #[pyo3(signature = (key, force=false))]
     fn remove(&self, py: Python<'_>, key: Key, force: bool) -> i64 {
         self.with(py, INVALID, |live, last| {
-            last.number(looked_up(&key.0, live.backend().remove(&key.0, force)), |()| 0)
+            last.number(&key.0, looked_up(&key.0, live.backend().remove(&key.0, force)), |()| 0)
         })
     }
 
@@ -126,7 +126,7 @@ impl Store {
     fn batch_remove(&self, py: Python<'_>, keys: Vec<Key>, force: bool) -> Vec<i64> {
         self.with(py, vec![INVALID; keys.len()], |live, last| {
             let answers = live.backend().batch_remove(&slices(&keys), force).into_iter();
-            answers.zip(&keys).map(|(answer, key)| last.number(looked_up(&key.0, answer), |()| 0)).collect()
+            answers.zip(&keys).map(|(answer, key)| last.number(&key.0, looked_up(&key.0, answer), |()| 0)).collect()
         })
     }
 
@@ -134,13 +134,15 @@ impl Store {
     #[pyo3(signature = (regex_pattern, force=false))]
     fn remove_by_regex(&self, py: Python<'_>, regex_pattern: Text, force: bool) -> i64 {
         self.with(py, INVALID, |live, last| {
-            last.number(live.backend().remove_by_regex(&regex_pattern.0, force), |removed| removed as i64)
+            last.number(NO_KEY, live.backend().remove_by_regex(&regex_pattern.0, force), |removed| removed as i64)
         })
     }
 
     /// Removes every object: how many, or a code. Those with a read lease stay unless `force`.
     #[pyo3(signature = (force=false))]
     fn remove_all(&self, py: Python<'_>, force: bool) -> i64 {
-        self.with(py, INVALID, |live, last| last.number(live.backend().remove_all(force), |removed| removed as i64))
+        self.with(py, INVALID, |live, last| {
+            last.number(NO_KEY, live.backend().remove_all(force), |removed| removed as i64)
+        })
     }
 }

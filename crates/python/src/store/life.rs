@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 use yb_client::Health;
 
 use super::Store;
+use crate::last_error::{self, INVALID};
 use crate::live::Live;
 use crate::setup::SetupArguments;
 
@@ -26,11 +27,13 @@ impl Store {
             match arguments.connect() {
                 Ok(made) => {
                     *self.live.write() = Some(Arc::new(Live::new(made)));
+                    last_error::succeed();
                     0
                 }
                 Err(error) => {
                     tracing::error!(%error, "setup failed");
-                    self.last.refuse(error.to_string())
+                    last_error::fail(error);
+                    INVALID
                 }
             }
         })
@@ -46,7 +49,7 @@ impl Store {
     fn _refuse_setup(&self, text: &str) {
         crate::logs::start();
         tracing::error!(reason = text, "setup refused");
-        self.last.set(text);
+        last_error::refuse(text.to_owned());
     }
 
     /// Leaves the pool: unmounts what was lent, ends the client's threads. Always 0; may be called again.
@@ -67,9 +70,11 @@ impl Store {
         }
     }
 
-    /// The last failure of any call on this store, in words; empty before the first. Not in the peer.
-    fn last_error(&self) -> String {
-        self.last.get()
+    /// Why this thread's last call on a store failed, in words; empty when it succeeded. `mooncake.store.last_error()` has
+    /// its parts. Not in the peer.
+    #[staticmethod]
+    fn last_error() -> String {
+        last_error::last_words()
     }
 
     /// 0: healthy; 1: not set up, or closed; 2: the master does not answer.

@@ -26,7 +26,8 @@ use yb_client::Error;
 use yb_types::ReplicateConfig as Wanted;
 
 use crate::convert::{Key, Unsigned};
-use crate::live::{INVALID, LastError, Live, Ranges};
+use crate::last_error::{self, Failures, INVALID};
+use crate::live::{Live, Ranges};
 use crate::replicate_config::ReplicateConfig;
 
 pub(crate) use capsule::capsule_of;
@@ -41,7 +42,6 @@ static DEFAULT_CONFIG: LazyLock<Wanted> = LazyLock::new(Wanted::default);
 #[derive(Default)]
 pub(crate) struct Store {
     live: RwLock<Option<Arc<Live>>>,
-    last: LastError,
 }
 
 impl Store {
@@ -49,7 +49,7 @@ impl Store {
     fn live(&self) -> Option<Arc<Live>> {
         let live = self.live.read().clone();
         if live.is_none() {
-            self.last.set("the store is not set up, or closed");
+            last_error::fail(Error::Closed);
         }
         live
     }
@@ -70,9 +70,17 @@ impl Store {
     }
 
     /// Runs `call` without the interpreter; `otherwise` when there is no client.
-    fn with<T: Send>(&self, py: Python<'_>, otherwise: T, call: impl Send + FnOnce(&Live, &LastError) -> T) -> T {
+    fn with<T: Send>(&self, py: Python<'_>, otherwise: T, call: impl Send + FnOnce(&Live, &Failures) -> T) -> T {
         match self.live() {
-            Some(live) => py.detach(|| call(&live, &self.last)),
+            Some(live) => py.detach(|| Failures::of(|last| call(&live, last))),
+            None => otherwise,
+        }
+    }
+
+    /// As `with`, for the second part of a call: the failures of the first stay.
+    fn with_more<T: Send>(&self, py: Python<'_>, otherwise: T, call: impl Send + FnOnce(&Live, &Failures) -> T) -> T {
+        match self.live() {
+            Some(live) => py.detach(|| Failures::of_more(|last| call(&live, last))),
             None => otherwise,
         }
     }
@@ -88,20 +96,29 @@ fn slices(keys: &[Key]) -> Vec<&[u8]> {
 
 /// One range for each object; `None` when the lists differ in length.
 fn single_ranges(addresses: &[Unsigned], sizes: &[Unsigned]) -> Option<Vec<Ranges>> {
+    if addresses.len() != sizes.len() {
+        return differ();
+    }
     let pair = |(address, size): (&Unsigned, &Unsigned)| vec![(address.0, size.0)];
-    (addresses.len() == sizes.len()).then(|| addresses.iter().zip(sizes).map(pair).collect())
+    Some(addresses.iter().zip(sizes).map(pair).collect())
 }
 
 /// Several ranges for each object; `None` when the lists differ in length anywhere.
 fn multi_ranges(addresses: &[Vec<Unsigned>], sizes: &[Vec<Unsigned>]) -> Option<Vec<Ranges>> {
     if addresses.len() != sizes.len() {
-        return None;
+        return differ();
     }
     let each = |(addresses, sizes): (&Vec<Unsigned>, &Vec<Unsigned>)| {
         let pairs = Unsigned::list(addresses).zip(Unsigned::list(sizes)).collect();
         (addresses.len() == sizes.len()).then_some(pairs)
     };
-    addresses.iter().zip(sizes).map(each).collect()
+    addresses.iter().zip(sizes).map(each).collect::<Option<_>>().or_else(differ)
+}
+
+/// Lists that should be of one length are not.
+fn differ<T>() -> Option<T> {
+    last_error::refuse("the lists differ in length");
+    None
 }
 
 /// The answer of a call that looks a key up: no object has the empty key, and asking for it is no mistake for the peer.

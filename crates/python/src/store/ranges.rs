@@ -8,6 +8,7 @@ use yb_client::RangesSnapshot;
 
 use super::{Store, slices};
 use crate::convert::{Key, Unsigned};
+use crate::last_error::Failures;
 use crate::live::Live;
 use crate::ranges::{PerRange, RangesCall};
 
@@ -88,6 +89,8 @@ impl Store {
         let Some(live) = self.live() else { return Ok(call.refused()) };
         let taken = snapshot.as_ref().and_then(|snapshot| snapshot.of(&live));
         let taken = taken.ok_or_else(|| PyValueError::new_err("Ranged-read snapshot belongs to another Store"))?;
-        Ok(py.detach(|| call.run(live.backend(), &self.last, |items| live.client().batch_get_ranges_of(taken, items))))
+        Ok(py.detach(|| {
+            Failures::of(|last| call.run(live.backend(), last, |items| live.client().batch_get_ranges_of(taken, items)))
+        }))
     }
 }

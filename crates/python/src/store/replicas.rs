@@ -10,7 +10,7 @@ use super::{Store, slices};
 use crate::convert::{Key, Text, Unsigned};
 use crate::descriptors::ReplicaDescriptor;
 use crate::enums::{TaskStatus, TaskType};
-use crate::live::{INVALID, LastError};
+use crate::last_error::{Failures, INVALID, NO_KEY};
 
 /// Two halves of an id.
 type Id = (u64, u64);
@@ -63,10 +63,10 @@ impl From<Task> for QueryTaskResponse {
 }
 
 /// An id with 0, or no id with a code.
-fn id_or_code(last: &LastError, answer: Result<Uuid, Error>) -> (Id, i64) {
+fn id_or_code(last: &Failures, key: &Key, answer: Result<Uuid, Error>) -> (Id, i64) {
     match answer {
         Ok(id) => ((id.first, id.second), 0),
-        Err(error) => ((0, 0), last.number(Err::<(), _>(error), |()| 0)),
+        Err(error) => ((0, 0), last.code(&key.0, error)),
     }
 }
 
@@ -74,7 +74,7 @@ fn id_or_code(last: &LastError, answer: Result<Uuid, Error>) -> (Id, i64) {
 impl Store {
     /// The replicas of an object; empty when it is missing. Takes a read lease.
     fn get_replica_desc(&self, py: Python<'_>, key: Key) -> Vec<ReplicaDescriptor> {
-        let found = self.with(py, None, |live, last| last.note(live.client().query(&key.0)));
+        let found = self.with(py, None, |live, last| last.note(&key.0, live.client().query(&key.0)));
         found.map_or(Vec::new(), |lookup| lookup.replicas.into_iter().map(ReplicaDescriptor).collect())
     }
 
@@ -85,10 +85,13 @@ impl Store {
         keys: Vec<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let plain: Vec<Key> = keys.iter().map(|key| key.extract()).collect::<PyResult<_>>()?;
-        let found = self.with(py, Vec::new(), |live, _| live.client().batch_query(&slices(&plain)));
+        let found = self.with(py, Vec::new(), |live, last| {
+            let answers = live.client().batch_query(&slices(&plain)).into_iter().zip(&plain);
+            answers.map(|(answer, key)| last.note(&key.0, answer)).collect::<Vec<_>>()
+        });
         let replicas = PyDict::new(py);
         for (key, lookup) in keys.iter().zip(found) {
-            if let Ok(lookup) = lookup {
+            if let Some(lookup) = lookup {
                 let list: Vec<ReplicaDescriptor> = lookup.replicas.into_iter().map(ReplicaDescriptor).collect();
                 replicas.set_item(key, list)?;
             }
@@ -105,14 +108,14 @@ impl Store {
             if targets.is_empty() {
                 return ((0, 0), last.refuse("a copy needs a target"));
             }
-            id_or_code(last, live.client().create_copy_task(&key.0, &targets))
+            id_or_code(last, &key, live.client().create_copy_task(&key.0, &targets))
         })
     }
 
     /// Asks for the replica of an object on segment `source` to go to segment `target`. As `create_copy_task`.
     fn create_move_task(&self, py: Python<'_>, key: Key, source: Text, target: Text) -> (Id, i64) {
         self.with(py, ((0, 0), INVALID), |live, last| {
-            id_or_code(last, live.client().create_move_task(&key.0, &source.0, &target.0))
+            id_or_code(last, &key, live.client().create_move_task(&key.0, &source.0, &target.0))
         })
     }
 
@@ -124,7 +127,7 @@ impl Store {
         let id = Uuid { first: first.0, second: second.0 };
         Ok(self.with(py, (None, INVALID), |live, last| match live.client().query_task(id) {
             Ok(task) => (Some(QueryTaskResponse::from(task)), 0),
-            Err(error) => (None, last.number(Err::<(), _>(error), |()| 0)),
+            Err(error) => (None, last.code(NO_KEY, error)),
         }))
     }
 
@@ -138,8 +141,9 @@ impl Store {
         segment_name: Text,
     ) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let plain: Vec<Key> = keys.iter().map(|key| key.extract()).collect::<PyResult<_>>()?;
-        let cleared =
-            self.with(py, None, |live, last| last.note(live.client().clear_replicas(&slices(&plain), &segment_name.0)));
+        let cleared = self.with(py, None, |live, last| {
+            last.note(NO_KEY, live.client().clear_replicas(&slices(&plain), &segment_name.0))
+        });
         // In the caller's own words, each as often as it was cleared.
         let mut cleared = cleared.unwrap_or_default();
         let mut was_cleared = |key: &Key| {

@@ -11,7 +11,8 @@ use yb_types::{SegmentId, Uuid};
 
 use super::Store;
 use crate::convert::{Text, Unsigned};
-use crate::live::{LastError, Live};
+use crate::last_error::{Failures, NO_KEY};
+use crate::live::Live;
 
 /// What these calls answer to whatever cannot work.
 const FAILED: i64 = -1;
@@ -50,7 +51,7 @@ fn mounted(py: Python<'_>, id: Option<SegmentId>) -> PyResult<Bound<'_, PyDict>>
 }
 
 /// Takes the segments back; 0, or -1.
-fn unmount(live: &Live, last: &LastError, ids: &[Text], grace: Duration) -> i64 {
+fn unmount(live: &Live, last: &Failures, ids: &[Text], grace: Duration) -> i64 {
     let mut known = Vec::with_capacity(ids.len());
     let mut answer = 0;
     for id in ids {
@@ -62,7 +63,7 @@ fn unmount(live: &Live, last: &LastError, ids: &[Text], grace: Duration) -> i64 
             }
         }
     }
-    let left = last.number(live.client().unmount_segments(&known, grace), |()| 0);
+    let left = last.number(NO_KEY, live.client().unmount_segments(&known, grace), |()| 0);
     if left == 0 { answer } else { FAILED }
 }
 
@@ -83,7 +84,7 @@ impl Store {
     ) -> PyResult<Bound<'py, PyDict>> {
         let wish = Wish { protocol: protocol.0, location: location.0 };
         let id = self.with(py, None, |live, last| match wish.memory(SegmentOptions::default()) {
-            Ok(_) => last.note(live.client().mount_file(Path::new(&path.0), offset.0, size.0)),
+            Ok(_) => last.note(NO_KEY, live.client().mount_file(Path::new(&path.0), offset.0, size.0)),
             Err(text) => {
                 last.set(text);
                 None
@@ -105,7 +106,7 @@ impl Store {
         let wish = Wish { protocol: protocol.0, location: location.0 };
         let rounded = size.0.max(1).checked_next_multiple_of(STEP).unwrap_or(u64::MAX);
         let id = self.with(py, None, |live, last| match wish.memory(live.client().config().segment_memory) {
-            Ok(memory) => last.note(live.client().mount_segment(rounded, memory)),
+            Ok(memory) => last.note(NO_KEY, live.client().mount_segment(rounded, memory)),
             Err(text) => {
                 last.set(text);
                 None

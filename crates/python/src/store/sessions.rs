@@ -4,7 +4,8 @@ use pyo3::prelude::*;
 
 use super::{Store, looked_up, multi_ranges, slices, wanted};
 use crate::convert::{Key, Unsigned};
-use crate::live::{INVALID, Live};
+use crate::last_error::INVALID;
+use crate::live::Live;
 use crate::replicate_config::ReplicateConfig;
 
 #[pymethods]
@@ -23,7 +24,7 @@ impl Store {
         self.with(py, vec![INVALID; keys.len()], |live, last| {
             let sizes: Vec<u64> = Unsigned::list(&sizes).collect();
             let answers = live.client().put_session_start(&slices(&keys), &sizes, wanted(config.as_ref()));
-            answers.into_iter().map(|answer| last.number(answer, |()| 0)).collect()
+            answers.into_iter().zip(&keys).map(|(answer, key)| last.number(&key.0, answer, |()| 0)).collect()
         })
     }
 
@@ -56,7 +57,7 @@ impl Store {
     fn batch_put_session_end(&self, py: Python<'_>, keys: Vec<Key>) -> Vec<i64> {
         self.with(py, vec![INVALID; keys.len()], |live, last| {
             let answers = live.client().put_session_end(&slices(&keys)).into_iter();
-            answers.map(|answer| last.number(answer, |()| 0)).collect()
+            answers.zip(&keys).map(|(answer, key)| last.number(&key.0, answer, |()| 0)).collect()
         })
     }
 
@@ -64,7 +65,7 @@ impl Store {
     fn batch_put_session_revoke(&self, py: Python<'_>, keys: Vec<Key>) -> Vec<i64> {
         self.with(py, vec![INVALID; keys.len()], |live, last| {
             let answers = live.client().put_session_revoke(&slices(&keys)).into_iter();
-            answers.map(|answer| last.number(answer, |()| 0)).collect()
+            answers.zip(&keys).map(|(answer, key)| last.number(&key.0, answer, |()| 0)).collect()
         })
     }
 
@@ -73,7 +74,7 @@ impl Store {
     fn batch_get_session_start(&self, py: Python<'_>, keys: Vec<Key>) -> Vec<i64> {
         self.with(py, vec![INVALID; keys.len()], |live, last| {
             let answers = live.client().get_session_start(&slices(&keys)).into_iter();
-            answers.zip(&keys).map(|(answer, key)| last.number(looked_up(&key.0, answer), |()| 0)).collect()
+            answers.zip(&keys).map(|(answer, key)| last.number(&key.0, looked_up(&key.0, answer), |()| 0)).collect()
         })
     }
 

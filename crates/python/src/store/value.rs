@@ -8,7 +8,8 @@ use yb_client::{Duplicates, GetItem, LocalBuffer, Parts, PutItem};
 use super::{Store, one, slices, wanted};
 use crate::convert::Key;
 use crate::handle::BufferHandle;
-use crate::live::{INVALID, Writing};
+use crate::last_error::INVALID;
+use crate::live::Writing;
 use crate::memory::{Value, unwritten_bytes};
 use crate::replicate_config::ReplicateConfig;
 
@@ -150,17 +151,18 @@ impl Store {
         self.write_many(py, &keys, &values, writing)
     }
 
-    /// The object's bytes; `b""` when it is missing or cannot be read (`last_error` tells which).
+    /// The object's bytes; `b""` when it is empty, missing, or cannot be read (`last_error` tells which).
     #[pyo3(signature = (key, /))]
     fn get<'py>(&self, py: Python<'py>, key: Key) -> PyResult<Bound<'py, PyBytes>> {
-        let Some(found) = self.with(py, None, |live, last| last.note(live.backend().find(&key.0))) else {
+        let Some(found) = self.with(py, None, |live, last| last.note(&key.0, live.backend().find(&key.0))) else {
             return Ok(PyBytes::new(py, b""));
         };
         let size = found.size();
         // Straight into the object that is handed out: its size is known, and nobody else has seen it yet.
         let (bytes, memory) = unwritten_bytes(py, size)?;
         let read = self.with(py, None, |live, last| {
-            last.note(live.backend().read_found(GetItem { key: &key.0, into: smallvec![memory.lend()] }, found))
+            let item = GetItem { key: &key.0, into: smallvec![memory.lend()] };
+            last.note(&key.0, live.backend().read_found(item, found))
         });
         Ok(match read {
             Some(read) if read == size => bytes,
@@ -175,7 +177,7 @@ impl Store {
     fn get_batch<'py>(&self, py: Python<'py>, keys: Vec<Key>) -> Vec<Bound<'py, PyBytes>> {
         let found = self.with(py, Vec::new(), |live, last| {
             let answers = live.backend().batch_get(&slices(&keys)).into_iter();
-            answers.map(|answer| last.note(answer).unwrap_or_default()).collect::<Vec<_>>()
+            answers.zip(&keys).map(|(answer, key)| last.note(&key.0, answer).unwrap_or_default()).collect::<Vec<_>>()
         });
         let mut found = found.into_iter();
         keys.iter().map(|_| PyBytes::new(py, &found.next().unwrap_or_default())).collect()
@@ -184,7 +186,7 @@ impl Store {
     /// The object in memory of its own, or None when it is missing or cannot be read.
     #[pyo3(signature = (key, /))]
     fn get_buffer(&self, py: Python<'_>, key: Key) -> Option<BufferHandle> {
-        let answer = self.with(py, None, |live, last| last.note(live.backend().get(&key.0)));
+        let answer = self.with(py, None, |live, last| last.note(&key.0, live.backend().get(&key.0)));
         answer.map(BufferHandle::new)
     }
 
@@ -193,7 +195,7 @@ impl Store {
     fn batch_get_buffer(&self, py: Python<'_>, keys: Vec<Key>) -> Vec<Option<BufferHandle>> {
         let found = self.with(py, Vec::new(), |live, last| {
             let answers = live.backend().batch_get(&slices(&keys)).into_iter();
-            answers.map(|answer| last.note(answer)).collect::<Vec<_>>()
+            answers.zip(&keys).map(|(answer, key)| last.note(&key.0, answer)).collect::<Vec<_>>()
         });
         let mut found = found.into_iter();
         keys.iter().map(|_| found.next().flatten().map(BufferHandle::new)).collect()

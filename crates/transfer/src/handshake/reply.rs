@@ -77,13 +77,19 @@ pub(crate) trait Answers {
 
     /// The reply to a Connection message, where a transport takes it.
     fn connection(&self, request: &Value) -> Option<Value>;
+
+    /// Somebody of this name asked who we are.
+    fn met(&self, name: &str);
 }
 
 /// The answer to one message.
 pub(crate) fn answer(frame: &Frame<'_>, answers: &impl Answers) -> Answer {
     let Ok(value) = serde_json::from_slice::<Value>(frame.json) else { return Answer::Close };
     match frame.kind {
-        Some(MessageType::Metadata) => Answer::Reply(Frame::encode(Some(MessageType::Metadata), &answers.own())),
+        Some(MessageType::Metadata) => {
+            value.get("name").and_then(Value::as_str).into_iter().for_each(|name| answers.met(name));
+            Answer::Reply(Frame::encode(Some(MessageType::Metadata), &answers.own()))
+        }
         Some(MessageType::Probe) => Answer::Reply(typed(MessageType::Probe, &json!({"status": "success"}))),
         Some(MessageType::Notify) => notify(&value),
         kind @ (None | Some(MessageType::Connection)) => {
@@ -120,6 +126,8 @@ mod tests {
         fn connection(&self, _request: &Value) -> Option<Value> {
             None
         }
+
+        fn met(&self, _name: &str) {}
     }
 
     fn reply_to(kind: Option<MessageType>, json: &[u8]) -> Answer {

@@ -266,7 +266,12 @@ impl Core {
                     continue;
                 }
             };
-            let whole = if self.is_closed() { Err(Error::Closed) } else { self.fill_holes(session, &deadline) };
+            let whole = match () {
+                () if self.is_closed() => Err(Error::Closed),
+                // Its space may be another writer's soon: nothing is written there any more, zeros neither.
+                () if self.now() >= session.ends => Err(no_session()),
+                () => self.fill_holes(session, &deadline),
+            };
             if whole.is_ok() {
                 let meta = ObjectMetaRef { key, object_checksum: None };
                 let memory_only = session.replicas.iter().all(|replica| replica.memory().is_some());

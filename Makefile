@@ -44,6 +44,16 @@ sim: ## a whole cluster from one seed each (SEEDS=10000; SEED=n replays one and 
 sim-faults: ## faults planted in the catalog, each of which the simulator must find
 	$(CARGO) test -q --locked --profile sim -p yb-sim --features planted --test planted -- --nocapture
 
+MINUTES ?= 30
+SEED_OF_CHAOS = $(or $(SEED),1)
+.PHONY: chaos chaos-peer
+chaos: ## real processes, random kills, a history checker (MINUTES=30 SEED=n; CHAOS="--tcp --keep NEW_FOLDER")
+	$(CARGO) test --release --locked -p yb-cli --test chaos -- --minutes $(MINUTES) --seed $(SEED_OF_CHAOS) $(CHAOS)
+
+chaos-peer: ## the same with the master, nodes and clients of the peer's wheel (YB_PEER_VENVS)
+	$(CARGO) test --release --locked -p yb-cli --test chaos -- --minutes $(MINUTES) --seed $(SEED_OF_CHAOS) $(CHAOS) \
+		--peer $${YB_PEER_VENVS:-target/peer}/v0.3.13.post1 --script tests/peer/history_client.py
+
 test-rdma: ## RDMA over soft-RoCE rails, a DAX device and an NVMe disk, in the machine that RDMA_VM names; skipped without one
 	scripts/test_rdma.sh
 	scripts/test_devices_vm.sh

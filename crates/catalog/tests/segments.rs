@@ -326,6 +326,7 @@ fn memory_that_a_new_master_is_told_of_rests_for_one_lease() {
         "readers of the old master's time may still read"
     );
     pool.advance(10 * SECOND);
+    assert_eq!(pool.catalog.eviction_goal(pool.now), None, "the refused put needs nobody's space: there is enough");
     assert!(pool.start(1, "new", 100).is_ok());
 }
 

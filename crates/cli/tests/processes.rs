@@ -2,30 +2,20 @@
 
 #![allow(clippy::unwrap_used, reason = "a step that fails is a failed test")]
 
+mod common;
+
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
 
+use common::{PATIENCE, code, error_text};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde_json::Value;
 
-const PATIENCE: Duration = Duration::from_secs(30);
-
 fn yuebing() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_yuebing"));
-    command.env_remove("MOONCAKE_MASTER").env_remove("YUEBING_ADMIN").env_remove("MOONCAKE_CONFIG_PATH");
-    command
-}
-
-fn code(output: &Output) -> i32 {
-    output.status.code().unwrap_or(-1)
-}
-
-fn error_text(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
+    common::yuebing::<&str>(&[])
 }
 
 /// `yuebing up` and handles on all its processes.

@@ -2,126 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a step that fails is a failed test")]
 
-use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
-use std::process::{Child, Command, Stdio};
+mod common;
+
+use std::process::Stdio;
 use std::time::Duration;
 
-use yb_client::{CallLimits, Client, ClientConfig};
-use yb_env::Clock;
-use yb_types::ReplicateConfig;
-
-/// A process that ends with the test.
-struct Process(Child);
-
-impl Process {
-    fn kill(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // Fails only if it has ended, which is what is wanted.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn yuebing(arguments: &[String]) -> Command {
-    let binary = std::env::var_os("YB_BINARY").unwrap_or(env!("CARGO_BIN_EXE_yuebing").into());
-    let mut command = Command::new(binary);
-    for name in ["MOONCAKE_MASTER", "MOONCAKE_CONFIG_PATH", "YUEBING_ADMIN"] {
-        command.env_remove(name);
-    }
-    command.args(arguments).stdin(Stdio::null()).stderr(Stdio::null());
-    command
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
-fn eventually(what: &str, within: Duration, mut is_so: impl FnMut() -> bool) {
-    let clock = Clock::real();
-    let start = clock.now();
-    while !is_so() {
-        assert!(clock.now().since(start) < within, "never: {what}");
-        yb_env::sleep(Duration::from_millis(20));
-    }
-}
-
-/// A master at ports that stay.
-struct Master {
-    address: String,
-    flags: Vec<String>,
-    process: Process,
-}
-
-impl Master {
-    fn start(more: &[&str]) -> Master {
-        let address = format!("127.0.0.1:{}", free_port());
-        let mut flags = vec![
-            "master".to_owned(),
-            "--rpc_address=127.0.0.1".to_owned(),
-            format!("--rpc_port={}", address.rsplit(':').next().unwrap()),
-            "--metrics_host=127.0.0.1".to_owned(),
-            "--metrics_port=0".to_owned(),
-        ];
-        flags.extend(more.iter().map(|&flag| flag.to_owned()));
-        let process = Process(yuebing(&flags).stdout(Stdio::null()).spawn().unwrap());
-        let master = Master { address, flags, process };
-        master.answers();
-        master
-    }
-
-    fn answers(&self) {
-        let within = Duration::from_secs(30);
-        eventually("the master listens", within, || std::net::TcpStream::connect(&self.address).is_ok());
-    }
-
-    fn start_again(&mut self) {
-        self.process = Process(yuebing(&self.flags).stdout(Stdio::null()).spawn().unwrap());
-        self.answers();
-    }
-
-    fn node(&self, more: &[&str]) -> Process {
-        let mut child = yuebing(&node_flags(&self.address, more)).stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        assert!(line.contains("ready"), "{line:?}");
-        Process(child)
-    }
-
-    fn client(&self) -> Client {
-        let limits = CallLimits { base: Duration::from_secs(2), ..CallLimits::default() };
-        let config = ClientConfig {
-            local_hostname: "127.0.0.1".into(),
-            master_address: self.address.clone(),
-            limits,
-            ..ClientConfig::default()
-        };
-        Client::connect(config).unwrap()
-    }
-}
-
-fn node_flags(master: &str, more: &[&str]) -> Vec<String> {
-    let mut flags = vec![
-        "node".to_owned(),
-        "--host=127.0.0.1".to_owned(),
-        "--port=0".to_owned(),
-        "--populate=false".to_owned(),
-        format!("--master_server_address={master}"),
-    ];
-    flags.extend(more.iter().map(|&flag| flag.to_owned()));
-    flags
-}
-
-fn value(key: u64, len: usize) -> Vec<u8> {
-    let mut rng = yb_env::Rng::seeded(key);
-    (0..len.div_ceil(8)).flat_map(|_| rng.next_u64().to_le_bytes()).take(len).collect()
-}
+use common::{Master, Node, Way, both_ways, copies, node_flags, now, value, within, yuebing};
+use rustix::process::Signal;
+use yb_client::Client;
 
 /// How many of the keys are read, each with the right bytes or not at all.
 fn readable(client: &Client, keys: std::ops::Range<u64>, len: usize) -> u64 {
@@ -140,38 +28,83 @@ fn told() {
     yb_env::sleep(Duration::from_millis(500));
 }
 
-#[test]
-fn a_master_that_is_killed_again_and_again_finds_its_objects() {
+both_ways!(
+    a_master_is_killed_again_and_again,
+    a_master_that_is_killed_again_and_again_finds_its_objects_over_tcp,
+    a_master_that_is_killed_again_and_again_finds_its_objects_over_shared_memory
+);
+
+fn a_master_is_killed_again_and_again(way: Way) {
     const LEN: usize = 64 << 10;
     let mut master = Master::start(&["--default_kv_lease_ttl=500"]);
-    let _nodes: Vec<_> = (0..2).map(|_| master.node(&["--global_segment_size=64MiB"])).collect();
-    let client = master.client();
-    let plain = ReplicateConfig::default();
+    let _nodes: Vec<_> = (0..2).map(|_| master.node(way, &[])).collect();
+    let client = master.client(way);
+    let plain = copies(1);
     let mut keys = 400;
     for key in 0..keys {
         client.put(format!("key-{key}"), &value(key, LEN), &plain).unwrap();
     }
     let limit = Duration::from_secs(10);
-    for round in 0..10 {
+    for round in 0..6 {
         told();
         master.process.kill();
         let failure = client.get("key-0").unwrap_err();
         assert!(!failure.to_string().contains("not found"), "an outage is no miss: {failure}");
         master.start_again();
-        let clock = Clock::real();
-        let started = clock.now();
-        eventually("all is found again", limit, || readable(&client, 0..keys, LEN) == keys);
-        println!("round {round}: {keys} keys after {:?}", clock.now().since(started));
+        let took = within("all is found again", limit, || readable(&client, 0..keys, LEN) == keys);
+        println!("round {round}: {keys} keys after {took:?}");
         // New objects go beside the old ones, which stay as they were.
-        eventually("room for new objects", limit, || {
-            client.put(format!("key-{keys}"), &value(keys, LEN), &plain).is_ok()
-        });
+        within("room for new objects", limit, || client.put(format!("key-{keys}"), &value(keys, LEN), &plain).is_ok());
         for key in keys + 1..keys + 20 {
             client.put(format!("key-{key}"), &value(key, LEN), &plain).unwrap();
         }
         keys += 20;
-        assert_eq!(readable(&master.client(), 0..keys, LEN), keys, "a client that is new finds the same");
+        assert_eq!(readable(&master.client(way), 0..keys, LEN), keys, "a client that is new finds the same");
     }
+}
+
+/// Space rests for a lease after a master's restart. Puts that are refused meanwhile, again and again, must not make the master take
+/// objects away when the time is over: there is room for all.
+#[test]
+fn refused_puts_evict_nothing_when_space_has_rested() {
+    let mut master = Master::start(&["--default_kv_lease_ttl=500"]);
+    let _nodes: Vec<_> = (0..3).map(|_| master.node(Way::SharedMemory, &[])).collect();
+    let client = master.client(Way::SharedMemory);
+    client.put("before", &value(0, 1000), &copies(1)).unwrap();
+    for round in 0..4 {
+        told();
+        master.process.kill();
+        master.start_again();
+        let stored = std::thread::scope(|scope| {
+            let start = |writer| {
+                scope.spawn({
+                    let client = &client;
+                    move || store_some(client, &format!("{round}-{writer}"))
+                })
+            };
+            let writers: Vec<_> = (0..8).map(start).collect();
+            writers.into_iter().flat_map(|writer| writer.join().unwrap()).collect::<Vec<String>>()
+        });
+        let gone: Vec<&String> = stored.iter().filter(|key| client.exists(key) != Ok(true)).collect();
+        assert!(gone.is_empty(), "round {round}: {} of {} are gone: {gone:?}", gone.len(), stored.len());
+    }
+}
+
+/// Tries until twenty objects are stored.
+fn store_some(client: &Client, name: &str) -> Vec<String> {
+    let end = now() + common::PATIENCE;
+    let mut stored = Vec::new();
+    for number in 0.. {
+        let key = format!("{name}-{number}");
+        if client.put(&key, &value(number, 1000), &copies(1)).is_ok() {
+            stored.push(key);
+        }
+        assert!(now() < end, "no room for so long");
+        if stored.len() == 20 {
+            break;
+        }
+    }
+    stored
 }
 
 /// The memory of a node is a file: a process that comes after one that was killed, or that left in order, has its objects.
@@ -181,34 +114,34 @@ fn a_node_takes_over_the_memory_of_the_one_before() {
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = directory.path().join("memory");
     let file = format!("--segment_file={}", path.display());
-    let flags = [file.as_str(), "--global_segment_size=64MiB"];
+    let way = Way::SharedMemory;
+    let flags = [file.as_str()];
     let mut master = Master::start(&["--default_kv_lease_ttl=500"]);
-    let mut node = master.node(&flags);
-    let client = master.client();
+    let mut node = master.node(way, &flags);
+    let client = master.client(way);
     for key in 0..200 {
-        client.put(format!("key-{key}"), &value(key, LEN), &ReplicateConfig::default()).unwrap();
+        client.put(format!("key-{key}"), &value(key, LEN), &copies(1)).unwrap();
     }
-    let second = yuebing(&node_flags(&master.address, &flags)).output().unwrap();
+    let second = yuebing(&node_flags(&master.address.to_string(), way, &flags)).stderr(Stdio::null()).output().unwrap();
     assert_eq!(second.status.code(), Some(1), "one process at a time");
     let limit = Duration::from_secs(10);
     for round in 0..3 {
         told();
         if round == 1 {
             // In order: the segment stays, and another process comes.
-            let pid = node.0.id().to_string();
-            assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
-            assert_eq!(node.0.wait().unwrap().code(), Some(0));
+            node.process.signal(Signal::TERM).unwrap();
+            assert_eq!(node.process.ends_within(common::PATIENCE).unwrap().code(), Some(0));
         } else {
-            node.kill();
+            node.process.kill();
         }
         if round == 2 {
             master.process.kill();
             master.start_again();
         }
-        node = master.node(&flags);
-        eventually("all is found again", limit, || readable(&client, 0..200, LEN) == 200);
-        eventually("and there is room for more", limit, || {
-            client.put(format!("new-{round}"), &[7; 1000], &ReplicateConfig::default()).is_ok()
+        node = Node::start(node.flags.clone());
+        within("all is found again", limit, || readable(&client, 0..200, LEN) == 200);
+        within("and there is room for more", limit, || {
+            client.put(format!("new-{round}"), &[7; 1000], &copies(1)).is_ok()
         });
         assert_eq!(client.get(format!("new-{round}")).unwrap(), [7; 1000]);
         assert_eq!(readable(&client, 0..200, LEN), 200);
@@ -225,18 +158,17 @@ fn a_million_keys_are_known_again_soon_after_the_master_was_killed() {
     let usual = if cfg!(debug_assertions) { 100_000 } else { 1_000_000 };
     let count: u64 = std::env::var("YB_RESTART_KEYS").ok().and_then(|keys| keys.parse().ok()).unwrap_or(usual);
     let mut master = Master::start(&[]);
-    let _nodes: Vec<_> = (0..4).map(|_| master.node(&["--global_segment_size=128MiB"])).collect();
-    let client = master.client();
+    let _nodes: Vec<_> = (0..4).map(|_| master.node(Way::SharedMemory, &["--global_segment_size=128MiB"])).collect();
+    let client = master.client(Way::SharedMemory);
     for first in (0..count).step_by(BATCH as usize) {
         let item = |key: u64| (format!("key-{key:08}"), value(key, 64));
         let items: Vec<(String, Vec<u8>)> = (first..(first + BATCH).min(count)).map(item).collect();
-        assert!(client.batch_put(&items, &ReplicateConfig::default()).iter().all(Result::is_ok));
+        assert!(client.batch_put(&items, &copies(1)).iter().all(Result::is_ok));
     }
     told();
-    let clock = Clock::real();
     master.process.kill();
     master.start_again();
-    let started = clock.now();
+    let started = now();
     let exist = |range: std::ops::Range<u64>| {
         let keys: Vec<String> = range.map(|key| format!("key-{key:08}")).collect();
         client.batch_exists(&keys).into_iter().filter(|answer| matches!(answer, Ok(true))).count() as u64
@@ -244,9 +176,9 @@ fn a_million_keys_are_known_again_soon_after_the_master_was_killed() {
     let all = || (0..count).step_by(20_000).map(|first| exist(first..(first + 20_000).min(count))).sum::<u64>();
     let mut found = 0;
     let limit = Duration::from_secs(10);
-    while found < count && clock.now().since(started) < limit {
+    while found < count && now().since(started) < limit {
         found = all();
-        println!("{found} of {count} keys after {:?}", clock.now().since(started));
+        println!("{found} of {count} keys after {:?}", now().since(started));
     }
     assert!(found * 1000 >= count * 999, "{found} of {count}");
     // And they are what they were.

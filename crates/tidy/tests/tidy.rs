@@ -29,6 +29,7 @@ const PURE: &[&str] = &[
     "yb-catalog",
     "yb-settings",
     "yb-sched",
+    "yb-history",
 ];
 
 const LINES_MAX: usize = 800;

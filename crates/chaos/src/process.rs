@@ -1,0 +1,143 @@
+//! Processes of a test: started, signalled and ended by their own number.
+
+use std::io;
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
+use rustix::time::{ClockId, clock_gettime};
+use yb_types::MonotonicTime;
+
+/// How long a test waits for what must happen.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The machine's monotonic clock: the same for all its processes.
+pub fn now() -> MonotonicTime {
+    let time = clock_gettime(ClockId::Monotonic);
+    let (seconds, nanos) = (u64::try_from(time.tv_sec).unwrap_or(0), u64::try_from(time.tv_nsec).unwrap_or(0));
+    MonotonicTime(seconds * 1_000_000_000 + nanos)
+}
+
+/// A port of 127.0.0.1 that nobody has now.
+///
+/// # Errors
+/// The system has none left.
+pub fn free_port() -> io::Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+/// Asks again and again, for [`PATIENCE`].
+///
+/// # Errors
+/// It never was so, in words.
+pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) -> io::Result<()> {
+    let end = now() + PATIENCE;
+    while !is_so() {
+        if now() > end {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, format!("not within {PATIENCE:?}: {what}")));
+        }
+        yb_env::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+/// A process that ends with its owner.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    handle: OwnedFd,
+    leads_group: bool,
+    ended: Option<ExitStatus>,
+}
+
+impl Process {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn start(command: &mut Command) -> io::Result<Process> {
+        Process::with(command.spawn()?, false)
+    }
+
+    /// Starts it with what it will start itself: launchers of the peer start the real program as a child.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn start_group(command: &mut Command) -> io::Result<Process> {
+        Process::with(command.process_group(0).spawn()?, true)
+    }
+
+    fn with(child: Child, leads_group: bool) -> io::Result<Process> {
+        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidData)?;
+        let handle = pidfd_open(pid, PidfdFlags::empty())?;
+        Ok(Process { child, handle, leads_group, ended: None })
+    }
+
+    /// Its number.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it reads, if that was piped; once.
+    pub fn stdin(&mut self) -> Option<ChildStdin> {
+        self.child.stdin.take()
+    }
+
+    /// What it prints, if that was piped; once.
+    pub fn stdout(&mut self) -> Option<ChildStdout> {
+        self.child.stdout.take()
+    }
+
+    /// Sends a signal, to its whole group where it leads one.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn signal(&self, signal: Signal) -> io::Result<()> {
+        if self.ended.is_some() {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        match i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            Some(pid) if self.leads_group => Ok(kill_process_group(pid, signal)?),
+            _ => Ok(pidfd_send_signal(&self.handle, signal)?),
+        }
+    }
+
+    /// Ends it at once, and waits until it has.
+    pub fn kill(&mut self) {
+        // Fails only if it has ended, which is what is wanted.
+        let _ = self.signal(Signal::KILL);
+        if self.ended.is_none() {
+            self.ended = self.child.wait().ok();
+        }
+    }
+
+    /// Whether it runs (or stands still).
+    pub fn is_running(&mut self) -> bool {
+        if self.ended.is_none() {
+            self.ended = self.child.try_wait().ok().flatten();
+        }
+        self.ended.is_none()
+    }
+
+    /// How it ended, if it does within a time.
+    pub fn ends_within(&mut self, time: Duration) -> Option<ExitStatus> {
+        if self.ended.is_none() {
+            let mut descriptors = [PollFd::new(&self.handle, PollFlags::IN)];
+            let time = Timespec::try_from(time).ok();
+            if poll(&mut descriptors, time.as_ref()).is_ok_and(|ready| ready > 0) {
+                self.ended = self.child.wait().ok();
+            }
+        }
+        self.ended
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}

@@ -4,23 +4,11 @@
 
 mod common;
 
-use common::{Process, free_port, wait_until};
-use yb_client::{Client, ClientConfig};
-use yb_types::ReplicateConfig;
+use common::{Master, Node, Way, copies, wait_until};
+use yb_client::Client;
 
 fn value(key: usize) -> Vec<u8> {
     (0..50_000 + key).map(|at| (at * 31 + key) as u8).collect()
-}
-
-fn node(master: &str) -> Process {
-    Process::start(&[
-        "node".into(),
-        "--host=127.0.0.1".into(),
-        "--port=0".into(),
-        "--populate=false".into(),
-        format!("--master_server_address={master}"),
-        "--global_segment_size=64MiB".into(),
-    ])
 }
 
 /// Two copies of each object, and where they are.
@@ -47,37 +35,17 @@ fn metric(admin: u16, name: &str) -> Option<u64> {
 #[test]
 fn lost_copies_are_made_again_from_those_that_are_left() {
     const KEYS: usize = 60;
-    let (port, admin) = (free_port(), free_port());
-    let _master = Process::start(&[
-        "master".into(),
-        "--rpc_address=127.0.0.1".into(),
-        format!("--rpc_port={port}"),
-        "--metrics_host=127.0.0.1".into(),
-        format!("--metrics_port={admin}"),
-        "--client_ttl=2".into(),
-        "--client_suspicion_ttl_sec=1".into(),
-        "--default_kv_lease_ttl=500".into(),
-    ]);
-    let address = format!("127.0.0.1:{port}");
-    wait_until("the master listens", || std::net::TcpStream::connect(&address).is_ok());
-    let mut nodes: Vec<Process> = (0..3).map(|_| node(&address)).collect();
+    let master = Master::start(&["--client_ttl=2", "--client_suspicion_ttl_sec=1", "--default_kv_lease_ttl=500"]);
+    let admin = master.admin;
+    let mut nodes: Vec<Node> = (0..3).map(|_| master.node(Way::Tcp, &[])).collect();
     wait_until("three nodes", || metric(admin, "yuebing_segments ") == Some(3));
-    let config = ClientConfig {
-        local_hostname: "127.0.0.1".into(),
-        master_address: address.clone(),
-        shared_memory: false,
-        ..ClientConfig::default()
-    };
-    let client = Client::connect(config).unwrap();
-    let twice = ReplicateConfig { replica_num: 2, ..ReplicateConfig::default() };
+    let client = master.client(Way::Tcp);
     for key in 0..KEYS {
-        client.put(format!("k{key}"), &value(key), &twice).unwrap();
+        client.put(format!("k{key}"), &value(key), &copies(2)).unwrap();
     }
     for left in [2, 1] {
         wait_until("each object has two copies", || homes(&client, KEYS).is_some());
-        let mut victim = nodes.remove(0);
-        victim.0.kill().unwrap();
-        victim.0.wait().unwrap();
+        nodes.remove(0).process.kill();
         wait_until("the master gives its memory up", || metric(admin, "yuebing_segments ") == Some(left));
     }
     // The first two owners are gone, and with them every object whose two copies were only there.

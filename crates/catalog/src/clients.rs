@@ -216,6 +216,7 @@ impl Catalog {
         let turns = clients.turns(patience, now);
         let returned = clients.returned.drain(..).map(|client| (client, Reach::Online));
         effects.clients_turned.extend(returned);
+        self.warm_up_segments(now);
         if turns.is_empty() {
             return;
         }
@@ -244,6 +245,14 @@ impl Catalog {
             self.chores.lock().add_dead_writer(*client);
             self.copies.lock().hurry(*client, now);
             self.tiers.silence(*client, now);
+        }
+    }
+
+    /// Gives new segments more of the new objects, in one walk.
+    fn warm_up_segments(&self, now: MonotonicTime) {
+        let mut registry = self.segments.registry();
+        if registry.iter().filter(|segment| segment.warm_up(now)).count() > 0 {
+            self.segments.refresh(&mut registry);
         }
     }
 

@@ -139,7 +139,7 @@ impl Catalog {
         let room = Arc::clone(self.segments.room());
         let feed = registry.keepers().feed(client, segment.id, *again);
         self.segments.note_feed(feed.is_some());
-        let place = |index| Place { index, quiet_until, room, feed };
+        let place = |index| Place { index, quiet_until, mounted: now, room, feed };
         self.segments.add(registry, |index| MountedSegment::new(segment, client, place(index), &self.settings));
     }
 

@@ -67,7 +67,7 @@ pub struct PlacementView {
     by_host: BTreeMap<String, Vec<usize>>,
     /// By index of a segment: its group, `NO_GROUP` for those that take nothing.
     group_of: Vec<u32>,
-    /// By group: the bytes of all groups up to its end.
+    /// By group: the weights of all groups up to its end, bytes where no segment is new.
     sums: Vec<u64>,
     room: Arc<RoomIndex>,
     largest: u64,
@@ -101,7 +101,7 @@ impl PlacementView {
         }
         let mut sum = 0u64;
         for group in &view.groups {
-            sum = group.members.iter().fold(sum, |sum, segment| sum.saturating_add(segment.capacity().0));
+            sum = group.members.iter().fold(sum, |sum, segment| sum.saturating_add(segment.weight()));
             view.sums.push(sum);
         }
         view
@@ -144,7 +144,7 @@ impl PlacementView {
         found.map(|index| self.group_of[index as usize]).filter(|&at| at != NO_GROUP).map(|at| at as usize)
     }
 
-    /// A group at random, each as likely as it is large; `None` when there is none.
+    /// A group at random, each as likely as it is large, new ones less so; `None` when there is none.
     pub fn draw(&self, random: &mut dyn Random) -> Option<usize> {
         let total = self.sums.last().copied().filter(|&total| total > 0)?;
         let ticket = below(random, total);

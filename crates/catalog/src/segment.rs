@@ -1,6 +1,7 @@
 //! One mounted segment: its description, its space, its gauges.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use yb_alloc::{AdaptiveAllocator, Cutting, Extent, NodeId, Owned, Restoring};
 use yb_types::{ByteLen, ClientId, Generation, MonotonicTime, Segment, SegmentStatus};
@@ -24,6 +25,9 @@ pub struct MountedSegment {
     status: AtomicI32,
     /// Nothing is placed here before this time.
     quiet_until: MonotonicTime,
+    mounted: MonotonicTime,
+    /// Quarters of its share of new objects that it gets by now.
+    warmth: AtomicU8,
     /// Bits of the share of its owner's local disk that is free.
     disk_free: AtomicU64,
     room: Arc<RoomIndex>,
@@ -31,6 +35,11 @@ pub struct MountedSegment {
     feed: Option<Box<Feed>>,
     busy: Busy,
 }
+
+/// How long a new segment gets less than its share of new objects.
+const SLOW_START: Duration = Duration::from_secs(8);
+/// Quarters of its share that a segment gets after that.
+const WARM: u8 = 4;
 
 /// What every allocation changes, on cache lines of its own: lookups read the rest and shall not wait for these.
 #[repr(align(128))]
@@ -86,6 +95,7 @@ pub(crate) struct Place {
     pub index: u32,
     /// Nothing is placed in it before this time.
     pub quiet_until: MonotonicTime,
+    pub mounted: MonotonicTime,
     pub room: Arc<RoomIndex>,
     pub feed: Option<Box<Feed>>,
 }
@@ -101,7 +111,7 @@ pub(crate) struct Hold {
 
 impl MountedSegment {
     pub(crate) fn new(info: Segment, owner: ClientId, place: Place, settings: &CatalogSettings) -> Self {
-        let Place { index, quiet_until, room, feed } = place;
+        let Place { index, quiet_until, mounted, room, feed } = place;
         let cutting = match settings.cutting {
             Cutting::Adaptive if feed.is_some() => Cutting::Whole,
             cutting => cutting,
@@ -113,6 +123,8 @@ impl MountedSegment {
             reach: AtomicU8::new(Reach::Online as u8),
             status: AtomicI32::new(SegmentStatus::OK.0),
             quiet_until,
+            mounted,
+            warmth: AtomicU8::new(1),
             disk_free: AtomicU64::new(1.0f64.to_bits()),
             room,
             feed,
@@ -133,6 +145,20 @@ impl MountedSegment {
     /// What its client told.
     pub fn info(&self) -> &Segment {
         &self.info
+    }
+
+    /// A new segment is empty, and its node has no connections yet: its share of new objects grows in steps. Answers whether it
+    /// has grown.
+    pub(crate) fn warm_up(&self, now: MonotonicTime) -> bool {
+        let quarters = now.since(self.mounted).as_millis() * u128::from(WARM) / SLOW_START.as_millis();
+        let warmth = u8::try_from(quarters).unwrap_or(WARM).saturating_add(1).min(WARM);
+        self.warmth.swap(warmth, Ordering::Relaxed) != warmth
+    }
+
+    /// How likely it is drawn for a new object, beside others.
+    pub(crate) fn weight(&self) -> u64 {
+        let quarters = u64::from(self.warmth.load(Ordering::Relaxed));
+        (self.info.size / u64::from(WARM) * quarters).max(1)
     }
 
     /// The client that mounted it.

@@ -4,7 +4,8 @@
 
 mod common;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::time::Duration;
 
 use common::*;
 use yb_catalog::*;
@@ -285,20 +286,31 @@ fn churn(pool: &mut Pool, keys: &mut Vec<String>, share: f64, rounds: usize) -> 
 #[test]
 fn segments_of_unequal_size_stay_evenly_full_and_an_empty_one_is_not_overrun() {
     let sizes = [("a", 64 * MIB), ("b", 64 * MIB), ("c", 160 * MIB), ("d", 32 * MIB)];
-    let mut pool = Pool::with(CatalogSettings { inline_eviction_budget: 0, ..CatalogSettings::default() }, &sizes);
+    let settings = CatalogSettings {
+        inline_eviction_budget: 0,
+        client_ttl: Duration::from_secs(600),
+        ..CatalogSettings::default()
+    };
+    let mut pool = Pool::with(settings, &sizes);
+    pool.advance(Duration::from_secs(20));
+    pool.catalog.expire_clients(pool.now, &mut pool.effects);
     let mut keys = Vec::new();
     let filled = churn(&mut pool, &mut keys, 0.9, 12_000);
     let (low, high) = (filled.iter().copied().fold(1.0, f64::min), filled.iter().copied().fold(0.0, f64::max));
     assert!(high - low < 0.05, "{filled:?}");
 
     pool.mount(segment(9, "empty", 40 * MIB), 900).unwrap();
+    // Its share grows from half of that of the others to twice as much, as it is the emptiest.
     let fair = 40.0 / 360.0;
-    let mut placed: BTreeMap<String, u32> = BTreeMap::new();
-    for at in 0..400 {
-        *placed.entry(pool.put(&format!("new-{at}"), 4096).replicas[0].0.clone()).or_default() += 1;
+    let mut shares = Vec::new();
+    for step in 0..5 {
+        let names = (0..400).map(|at| pool.put(&format!("new-{step}-{at}"), 4096).replicas[0].0.clone());
+        shares.push(names.filter(|name| name == "empty").count() as f64 / 400.0);
+        pool.advance(Duration::from_secs(2));
+        pool.catalog.expire_clients(pool.now, &mut pool.effects);
     }
-    let share = f64::from(placed["empty"]) / 400.0;
-    assert!(share < 2.2 * fair && share > fair, "{share} of the new objects, {fair} of the bytes");
+    assert!(shares[0] < 0.9 * fair && shares[0] > 0.1 * fair, "{shares:?} of the new objects, {fair} of the bytes");
+    assert!(shares[4] < 2.2 * fair && shares[4] > fair, "{shares:?} of the new objects, {fair} of the bytes");
 }
 
 #[test]

@@ -553,3 +553,58 @@ fn a_node_started_again_at_its_address_gives_no_bytes_to_an_old_lease() {
     let read = reader.get_known(GetItem::new(b"k", &mut whole), found);
     assert!(matches!(read, Err(Error::Transfer(_))), "{read:?}");
 }
+
+/// A node that stands still: its kernel takes connections, and nobody reads them.
+fn silent_node(master: &ScriptedMaster) -> std::net::TcpListener {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = listener.local_addr().unwrap().to_string();
+    master.script(|script| script.add_dead_segment(&endpoint));
+    listener
+}
+
+/// As many bytes of an object as there is room for.
+fn first_bytes<'a>(key: &'a str, memory: &'a mut [u8]) -> RangesItem<'a> {
+    let fragments = vec![Fragment { offset: 0, memory: LocalBuffer::destination(memory) }];
+    RangesItem { key: key.as_bytes(), fragments }
+}
+
+#[test]
+fn a_silent_node_costs_every_call_one_deadline() {
+    let master = master();
+    let _node = silent_node(&master);
+    let keys = ["a", "b", "c", "d", "e", "f"];
+    master.script(|script| keys.iter().for_each(|key| script.add_object(key, 1000)));
+    // The peer is asked anew by each client: one that failed is left alone.
+    let call = |what: &str, call: &dyn Fn(&Client)| {
+        let client = Client::connect(ClientConfig { limits: short(), ..config(&master.address) }).unwrap();
+        let clock = Clock::real();
+        let before = clock.now();
+        call(&client);
+        let took = clock.now().since(before);
+        // One deadline (600 ms), and a quarter of a second to tell the master.
+        assert!(took < Duration::from_millis(1500), "{what}: {took:?}");
+    };
+    call("get", &|client| assert!(client.get("a").is_err()));
+    call("batch_get", &|client| assert!(client.batch_get(&keys).iter().all(Result::is_err)));
+    call("ranges", &|client| {
+        let mut memory = vec![vec![0; 100]; 6];
+        let items = keys.iter().zip(&mut memory).map(|(key, to)| first_bytes(key, to)).collect();
+        assert!(client.batch_get_ranges(items).iter().all(|answers| answers[0].is_err()));
+    });
+    call("get sessions", &|client| {
+        assert!(client.get_session_start(&keys).iter().all(Result::is_ok));
+        let mut memory = vec![vec![0; 100]; 6];
+        let items = keys.iter().zip(&mut memory).map(|(key, to)| first_bytes(key, to)).collect();
+        assert!(client.get_session_read(items).iter().all(Result::is_err));
+    });
+    call("put", &|client| assert!(client.put("new", &[1; 1000], &plain()).is_err()));
+    call("batch_put", &|client| {
+        let items: Vec<(String, &[u8])> = (0..6).map(|i| (format!("batch-{i}"), &[1; 1000][..])).collect();
+        assert!(client.batch_put(&items, &plain()).iter().all(Result::is_err));
+    });
+    call("the end of put sessions", &|client| {
+        let keys: Vec<String> = (0..6).map(|i| format!("session-{i}")).collect();
+        assert!(client.put_session_start(&keys, &[1000; 6], &plain()).iter().all(Result::is_ok));
+        assert!(client.put_session_end(&keys).iter().all(Result::is_err), "their holes cannot be filled");
+    });
+}

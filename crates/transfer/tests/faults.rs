@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::proxy::{Between, Fault, Weather};
 use common::wheel::{Wheel, script_pattern};
 use common::*;
-use yb_transfer::{Engine, EngineSettings, MemorySegment, SegmentHandle, TransferErrorKind};
+use yb_transfer::{Engine, EngineSettings, MemorySegment, RequestOptions, SegmentHandle, TransferErrorKind};
 
 const SIZE: usize = 1 << 20;
 const HEADER: u64 = 24;
@@ -143,6 +143,56 @@ fn half_open_connections_end_on_both_sides() {
         stage.b.is_quiesced(stage.memory.address(), SIZE as u64, None) && stage.b.stats().data_connections == 0
     });
     stage.works();
+}
+
+#[test]
+fn a_peer_that_trickles_costs_no_more_than_the_deadline() {
+    let stage = stage();
+    stage.works();
+    // Something moves all the time, so only the deadline ends it.
+    let trickle = Fault::Throttle(64 << 10);
+    stage.between.data.cut();
+    stage.between.data.set(Weather { to_server: trickle, to_client: trickle });
+    let mut got = vec![0; SIZE];
+    let request = [read(&stage.peer, stage.memory.address(), &mut got)];
+    let before = stage.a.now();
+    let outcome = stage.a.transfer_sync(&request, before + SHORT * 2);
+    let took = stage.a.now().since(before);
+    drop(request);
+    assert_eq!(outcome.into_result().map_err(|error| error.kind()), Err(TransferErrorKind::TimedOut));
+    assert!(took >= SHORT && took < SOON, "{took:?}");
+    // What came late went nowhere: the connection is closed.
+    let then = got.clone();
+    stage.works();
+    assert!(got == then);
+}
+
+#[test]
+fn a_request_that_can_go_elsewhere_waits_for_as_long_as_it_says_and_for_as_long_as_bytes_come() {
+    let stage = stage();
+    stage.works();
+    let ask = |patience| {
+        let mut got = vec![0; SIZE];
+        let options = RequestOptions { patience: Some(patience), ..RequestOptions::default() };
+        let request = [read(&stage.peer, stage.memory.address(), &mut got).with(options)];
+        let before = stage.a.now();
+        let outcome = stage.a.transfer_sync(&request, before + PATIENCE);
+        (outcome.into_result().map_err(|error| error.kind()), stage.a.now().since(before))
+    };
+    for port in [&stage.between.handshake, &stage.between.data] {
+        stage.between.data.cut();
+        port.set(Weather { to_server: Fault::Stall(0), to_client: Fault::Stall(0) });
+        let (end, took) = ask(SHORT / 8);
+        // With the handshake silent, the address that is known is good for the connection.
+        if std::ptr::eq(port, &stage.between.data) {
+            assert_eq!(end, Err(TransferErrorKind::TimedOut));
+        }
+        assert!(took < SHORT || end.is_ok(), "{took:?} of {SHORT:?}");
+        port.set(Weather::FAIR);
+    }
+    stage.between.data.cut();
+    stage.between.data.set(Weather::to_client(Fault::Throttle(8 << 20)));
+    assert_eq!(ask(SHORT).0, Ok(()), "it is slow, and moves");
 }
 
 #[test]

@@ -67,6 +67,12 @@ impl Script {
         self.segments.push(Segment { name, te_endpoint, base: 1 << 40, size: 1 << 30, ..Segment::default() });
     }
 
+    /// Adds an object that was written before.
+    pub fn add_object(&mut self, key: &str, size: u64) {
+        self.place(key.as_bytes(), size).unwrap();
+        self.publish(key.as_bytes()).unwrap();
+    }
+
     fn place(&mut self, key: &[u8], size: u64) -> Result<Vec<ReplicaDescriptor>, ErrorCode> {
         match self.busy.get_mut(key) {
             Some(0) | None => {}

@@ -245,6 +245,9 @@ def main():
     last = [kib for done, kib in samples if done > operations * 0.9] or [samples[-1][1]]
     answer = {"operations": sum(work.done for work in works), "seconds": round(time.monotonic() - begun, 1),
               "forks": forks, "middle_kib": sorted(half)[len(half) // 2], "end_kib": sorted(last)[len(last) // 2]}
+    # What one looks at when it grew: at each tenth of the way, operations and memory.
+    tenths = [next((sample for sample in samples if sample[0] >= operations * tenth / 10), samples[-1]) for tenth in range(11)]
+    answer["kib_at"] = {done: kib for done, kib in tenths}
     answer["ticks"] = round(responsiveness(store), 3)
     if store.close() != 0:
         raise Failure("close")

@@ -250,3 +250,23 @@ fn of_two_living_clients_of_one_name_the_newer_one_serves_and_the_older_one_step
     older.close();
     assert_eq!(newer.get("still"), Ok(b"there".to_vec()));
 }
+
+#[test]
+fn a_client_that_comes_after_one_of_its_name_has_room() {
+    let (master, metadata_server) = with_names();
+    let address = master.rpc_address().to_string();
+    let local_hostname = format!("127.0.0.1:{}", common::free_port());
+    let named = ClientConfig { local_hostname, metadata_server, global_segment_size: 32 * MIB, ..config(&address) };
+    let reader = Client::connect(ClientConfig { global_segment_size: 0, ..named.clone() }).unwrap();
+    let mut closed = Vec::new();
+    for turn in 0..3 {
+        let node = Client::connect(named.clone()).unwrap();
+        let key = format!("k{turn}");
+        // At addresses of one that has left it rests until the last lease there is over.
+        wait_until("room in the next one", || reader.put(&key, b"x", &plain()).is_ok());
+        assert_eq!(reader.get(&key), Ok(b"x".to_vec()));
+        node.close();
+        // A client that is closed is not gone before its last handle is.
+        closed.push(node);
+    }
+}

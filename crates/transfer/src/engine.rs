@@ -45,20 +45,19 @@ static IN_PROCESS: Mutex<BTreeMap<Arc<str>, InProcess>> = Mutex::new(BTreeMap::n
 struct InProcess {
     process: u32,
     engine: Weak<Shared>,
-    /// Set when it loses its name.
-    renamed: Option<Arc<AtomicBool>>,
+    /// Set when it ends, or loses its name.
+    left: Arc<AtomicBool>,
 }
 
 impl InProcess {
     fn of(engine: &Arc<Shared>) -> Self {
-        let renamed = engine.naming.publisher.as_ref().map(|publisher| publisher.lost_flag());
-        InProcess { process: std::process::id(), engine: Arc::downgrade(engine), renamed }
+        let left = Arc::clone(&engine.naming.left);
+        InProcess { process: std::process::id(), engine: Arc::downgrade(engine), left }
     }
 
     /// Whether the engine is in the process that asks, and has its name.
     fn is_here(&self) -> bool {
-        let is_renamed = self.renamed.as_ref().is_some_and(|renamed| renamed.load(Ordering::Acquire));
-        self.process == std::process::id() && !is_renamed
+        self.process == std::process::id() && !self.left.load(Ordering::Acquire)
     }
 }
 
@@ -541,7 +540,7 @@ impl Shared {
 
     fn open_segment(self: &Arc<Self>, endpoint: &str) -> Result<SegmentHandle, TransferError> {
         let endpoint = endpoint.trim_start_matches('/');
-        if let Some(open) = self.segments.read().get(endpoint).filter(|open| !open.0.is_renamed()) {
+        if let Some(open) = self.segments.read().get(endpoint).filter(|open| !open.0.is_left()) {
             return Ok(open.clone());
         }
         if !(endpoint.starts_with(cxl::SCHEME) && self.hardware.device.is_some()) {
@@ -549,19 +548,14 @@ impl Shared {
         }
         let scoped = self.naming.directory.scoped(endpoint);
         let found = || IN_PROCESS.lock().get(&scoped).filter(|found| found.is_here()).cloned();
-        let (in_process, renamed) = self
-            .settings
-            .in_process
-            .then(found)
-            .flatten()
-            .map(|found| (found.engine, found.renamed))
-            .unwrap_or_default();
+        let found = self.settings.in_process.then(found).flatten();
+        let (in_process, left) = found.map(|found| (found.engine, Some(found.left))).unwrap_or_default();
         let endpoint: Arc<str> = endpoint.into();
         let mut made = Segment::new(Arc::clone(&endpoint), in_process, self.naming.directory.clone());
-        made.renamed = renamed;
+        made.left = left;
         let segment = SegmentHandle(Arc::new(made));
         let mut segments = self.segments.write();
-        if segments.get(&endpoint).is_some_and(|open| open.0.is_renamed()) {
+        if segments.get(&endpoint).is_some_and(|open| open.0.is_left()) {
             segments.remove(&endpoint);
         }
         self.prune(&mut segments);
@@ -592,6 +586,7 @@ impl Shared {
         }
         self.queue.close();
         if let Some(serving) = &self.serving {
+            self.naming.left.store(true, Ordering::Release);
             let scoped = self.naming.scoped(serving);
             let mut engines = IN_PROCESS.lock();
             // A younger engine may have taken the name.

@@ -1,13 +1,14 @@
 //! What an engine is called, where it looks up others, and the records it keeps of itself.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use yb_env::Clock;
 use yb_metadata::{Keys, MetadataStore};
 
 use crate::directory::{Directory, HandshakeAddress, Place};
 use crate::metadata::BufferDesc;
-use crate::publish::Publisher;
+use crate::publish::{Identity, Publisher};
 use crate::serving::{Serving, StartError};
 use crate::settings::EngineSettings;
 use crate::{FilePart, TransferError, TransferErrorKind};
@@ -18,6 +19,8 @@ pub(crate) struct Naming {
     /// Ours; empty when we serve nobody.
     pub(crate) name: Arc<str>,
     pub(crate) publisher: Option<Arc<Publisher>>,
+    /// Nobody finds us under the name any more: it is another's, or we have ended.
+    pub(crate) left: Arc<AtomicBool>,
 }
 
 impl Naming {
@@ -32,21 +35,23 @@ impl Naming {
         settings: &EngineSettings,
         clock: &Clock,
     ) -> Result<Self, StartError> {
+        let left: Arc<AtomicBool> = Arc::default();
         let Some(store) = store else {
             let name = serving.map(|serving| Arc::clone(&serving.endpoint)).unwrap_or_default();
-            return Ok(Naming { directory: Directory::Handshake, name, publisher: None });
+            return Ok(Naming { directory: Directory::Handshake, name, publisher: None, left });
         };
         let keys = Keys::new(&settings.metadata_cluster);
         let directory = Directory::Store(Arc::clone(&store), keys.clone());
         let Some(serving) = serving else {
-            return Ok(Naming { directory, name: Arc::default(), publisher: None });
+            return Ok(Naming { directory, name: Arc::default(), publisher: None, left });
         };
         let name: Arc<str> = name.unwrap_or_default().into();
         directory.check(&name).map_err(|_| StartError::NoName)?;
         let port = serving.endpoint.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).unwrap_or(0);
         let address = HandshakeAddress { host: serving.host.clone(), port };
-        let publisher = Publisher::new((store, keys), Arc::clone(&name), address, settings, clock.clone());
-        Ok(Naming { directory, name, publisher: Some(Arc::new(publisher)) })
+        let identity = Identity { name: Arc::clone(&name), address, lost: Arc::clone(&left) };
+        let publisher = Publisher::new((store, keys), identity, settings, clock.clone());
+        Ok(Naming { directory, name, publisher: Some(Arc::new(publisher)), left })
     }
 
     /// What we have registered has changed: the store is told, and has heard it when this returns, unless it is slow.

@@ -88,6 +88,14 @@ enum Task {
     Time,
 }
 
+/// Who publishes.
+pub(crate) struct Identity {
+    pub(crate) name: Arc<str>,
+    pub(crate) address: HandshakeAddress,
+    /// To be set when the name is another engine's.
+    pub(crate) lost: Arc<AtomicBool>,
+}
+
 /// While it lives, changes are not written; they are when it goes.
 pub(crate) struct Held<'a>(&'a Publisher);
 
@@ -123,11 +131,11 @@ fn owner_in(record: &[u8]) -> Arc<str> {
 impl Publisher {
     pub(crate) fn new(
         (store, keys): (Arc<dyn MetadataStore>, Keys),
-        name: Arc<str>,
-        address: HandshakeAddress,
+        identity: Identity,
         settings: &EngineSettings,
         clock: Clock,
     ) -> Self {
+        let Identity { name, address, lost } = identity;
         Publisher {
             store,
             keys,
@@ -137,7 +145,7 @@ impl Publisher {
             clock,
             state: Mutex::default(),
             wake: Condvar::new(),
-            lost: Arc::default(),
+            lost,
             written: Mutex::default(),
         }
     }
@@ -260,11 +268,6 @@ impl Publisher {
     /// Where the engine is that has taken our name, if one has.
     pub(crate) fn taken_by(&self) -> Option<Arc<str>> {
         self.state.lock().taken_by.clone()
-    }
-
-    /// Set once the name is another engine's.
-    pub(crate) fn lost_flag(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.lost)
     }
 
     /// As [`Publisher::taken_by`], by what the store says now. A store that does not answer changes nothing.

@@ -118,8 +118,8 @@ struct Metadata {
 pub struct Segment {
     pub(crate) endpoint: Arc<str>,
     pub(crate) in_process: Weak<Shared>,
-    /// Set when that engine loses the name.
-    pub(crate) renamed: Option<Arc<AtomicBool>>,
+    /// Set when that engine ends, or loses the name.
+    pub(crate) left: Option<Arc<AtomicBool>>,
     pub(crate) lanes: Lanes,
     metadata: Mutex<Metadata>,
     version: AtomicU64,
@@ -164,7 +164,7 @@ impl Segment {
         Segment {
             endpoint,
             in_process,
-            renamed: None,
+            left: None,
             lanes: Lanes::default(),
             metadata: Mutex::new(Metadata::default()),
             version: AtomicU64::new(0),
@@ -185,9 +185,9 @@ impl Segment {
         self.in_process.strong_count() > 0
     }
 
-    /// Whether the engine behind it has lost the name: whoever opens it anew reaches another one.
-    pub(crate) fn is_renamed(&self) -> bool {
-        self.renamed.as_ref().is_some_and(|renamed| renamed.load(Ordering::Acquire))
+    /// Whether the engine of this process behind it has ended, or lost the name: whoever opens it anew reaches another one.
+    pub(crate) fn is_left(&self) -> bool {
+        self.left.as_ref().is_some_and(|left| left.load(Ordering::Acquire))
     }
 
     /// The files behind the segment, if it is one of files.

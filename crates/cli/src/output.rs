@@ -69,6 +69,11 @@ pub fn key_text(key: &[u8]) -> String {
     }
 }
 
+/// A name that somebody else chose, for people: what would garble a terminal or make a row of its own is escaped.
+pub fn shown(name: &str) -> String {
+    key_text(name.as_bytes())
+}
+
 /// Microseconds with a fitting unit.
 pub fn micros(us: f64) -> String {
     match us {
@@ -87,6 +92,7 @@ mod tests {
         assert_eq!(key_text(b"model/7"), "model/7");
         assert_eq!(key_text("块".as_bytes()), "块");
         assert_eq!(key_text(b"a\nb\xff"), "a\\nb\\xff");
+        assert_eq!(shown("a\u{1b}[2J\u{9b}"), "a\\x1b[2J\\xc2\\x9b");
     }
 
     #[test]

@@ -131,7 +131,7 @@ impl Parser<'_> {
         if depth >= MAX_FLAGFILE_DEPTH {
             return Err(failed(format!("flag files are nested more than {MAX_FLAGFILE_DEPTH} deep")));
         }
-        let text = std::fs::read_to_string(path).map_err(|e| failed(e.to_string()))?;
+        let text = crate::file::bounded(path).map_err(failed)?;
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
         let arguments: Vec<String> = lines.map(str::to_owned).collect();
         self.run(&arguments, depth + 1)

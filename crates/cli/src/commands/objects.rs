@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, IsTerminal, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -120,7 +120,7 @@ fn replica(replica: &ReplicaDescriptor) -> Replica {
         ReplicaKind::LocalDisk(d) => ("local disk", d.transport_endpoint.clone(), None),
         ReplicaKind::Dfs(d) => ("dfs", d.file_path.clone(), Some(d.offset)),
     };
-    Replica { id: replica.id.0, kind, status: replica.status.0, place, address }
+    Replica { id: replica.id.0, kind, status: replica.status.0, place: output::shown(&place), address }
 }
 
 /// `ls`: from the admin port, so that looking changes no lease.
@@ -138,9 +138,14 @@ pub fn ls(args: &LsArgs) -> Outcome {
     if args.json {
         return output::json(&keys.iter().map(|key| output::key_text(key)).collect::<Vec<_>>());
     }
+    // Who pipes the keys on gets them byte by byte; a terminal gets nothing that it would obey.
+    let for_people = io::stdout().is_terminal();
     let mut text = Vec::new();
     for key in keys {
-        text.extend_from_slice(&key);
+        match for_people {
+            true => text.extend_from_slice(output::key_text(&key).as_bytes()),
+            false => text.extend_from_slice(&key),
+        }
         text.push(b'\n');
     }
     output::bytes(&text)

@@ -39,9 +39,9 @@ fn text(rows: &[Segment]) -> String {
     }
     let mut table = output::table(&["segment", "endpoint", "client", "protocol", "status", "used", "size", "use"], 5);
     for row in rows {
-        let told = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
+        let told = |text: &Option<String>| text.as_deref().map_or_else(|| "-".to_owned(), output::shown);
         table.add_row([
-            row.name.clone(),
+            output::shown(&row.name),
             told(&row.endpoint),
             told(&row.client),
             told(&row.protocol),

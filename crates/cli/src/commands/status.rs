@@ -31,7 +31,7 @@ fn text(status: &admin::Status) -> String {
         let mut table = output::table(&["segment", "status", "used", "size", "use"], 2);
         for segment in &status.segments {
             table.add_row([
-                segment.name.clone(),
+                output::shown(&segment.name),
                 segment.status.clone().unwrap_or_else(|| "-".to_owned()),
                 bytes(segment.used_bytes),
                 bytes(segment.capacity_bytes),

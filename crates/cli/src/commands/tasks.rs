@@ -67,7 +67,7 @@ fn text(tasks: &Tasks) -> String {
             table.add_row([
                 job.job_id.clone(),
                 job.status_name.clone(),
-                job.segments.join(", "),
+                output::shown(&job.segments.join(", ")),
                 job.succeeded_units.to_string(),
                 job.failed_units.to_string(),
                 job.left_units.to_string(),

@@ -85,7 +85,7 @@ fn text(tenants: &[Tenant]) -> String {
             _ => "open",
         };
         table.add_row([
-            tenant.tenant_id.clone(),
+            output::shown(&tenant.tenant_id),
             state.to_owned(),
             bytes(tenant.charged_bytes),
             bytes(tenant.effective_quota_bytes),

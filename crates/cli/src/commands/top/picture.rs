@@ -67,7 +67,7 @@ fn head(view: &View) -> Vec<String> {
 fn calls(view: &View) -> Vec<String> {
     let mut table = output::table(&["call", "per second", "failed", "in all"], 1);
     for call in view.calls.iter().take(CALLS) {
-        table.add_row([call.name.clone(), rate(call.rate), rate(call.failed), call.total.to_string()]);
+        table.add_row([output::shown(&call.name), rate(call.rate), rate(call.failed), call.total.to_string()]);
     }
     table.trim_fmt().lines().map(str::to_owned).collect()
 }
@@ -78,7 +78,7 @@ fn segments(view: &View, rows: usize) -> Vec<String> {
     let mut table = output::table(&["segment", "status", "use", "used", "size"], 3);
     for segment in view.segments.iter().take(shown) {
         table.add_row([
-            segment.name.clone(),
+            output::shown(&segment.name),
             segment.status.clone().unwrap_or_else(|| "-".to_owned()),
             bar(segment.used_bytes, segment.capacity_bytes),
             bytes(segment.used_bytes),

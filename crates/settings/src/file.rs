@@ -105,9 +105,14 @@ mod tests {
     fn a_text_is_the_text_that_stands_there() {
         assert!(read("cluster_id: 123").is_ok());
         assert!(read("cluster_id: \"0123\"").is_ok());
-        for text in ["cluster_id: 0123", "cluster_id: 1.10", "cluster_id: 1e3", "cluster_id: 0x1F", "{cluster_id: 0123}"] {
+        for text in
+            ["cluster_id: 0123", "cluster_id: 1.10", "cluster_id: 1e3", "cluster_id: 0x1F", "{cluster_id: 0123}"]
+        {
             let error = read(text).unwrap_err().to_string();
-            assert!(error.contains("cluster_id: a text that looks like a number must stand in quotes"), "{text}: {error}");
+            assert!(
+                error.contains("cluster_id: a text that looks like a number must stand in quotes"),
+                "{text}: {error}"
+            );
         }
     }
 

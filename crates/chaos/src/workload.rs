@@ -209,7 +209,9 @@ impl Player<'_> {
 
     /// A batch of reads: as many calls that begin and end together.
     fn many(&self, rng: &mut Rng) -> io::Result<()> {
-        let keys: Vec<Key> = (0..8).map(|_| Key(rng.below(self.workload.keys.into()) as u32)).collect();
+        let mut keys: Vec<Key> = (0..8).map(|_| Key(rng.below(self.workload.keys.into()) as u32)).collect();
+        keys.sort_unstable();
+        keys.dedup();
         let numbers: Vec<u64> = keys.iter().map(|key| self.log.begin(*key, Call::Get)).collect::<io::Result<_>>()?;
         let names: Vec<String> = keys.iter().map(|key| name(*key)).collect();
         let answers = self.client.batch_get(&names);

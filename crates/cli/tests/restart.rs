@@ -44,7 +44,7 @@ fn a_master_is_killed_again_and_again(way: Way) {
     for key in 0..keys {
         client.put(format!("key-{key}"), &value(key, LEN), &plain).unwrap();
     }
-    let limit = Duration::from_secs(10);
+    let limit = common::PATIENCE;
     for round in 0..6 {
         told();
         master.process.kill();
@@ -124,7 +124,7 @@ fn a_node_takes_over_the_memory_of_the_one_before() {
     }
     let second = yuebing(&node_flags(&master.address.to_string(), way, &flags)).stderr(Stdio::null()).output().unwrap();
     assert_eq!(second.status.code(), Some(1), "one process at a time");
-    let limit = Duration::from_secs(10);
+    let limit = common::PATIENCE;
     for round in 0..3 {
         told();
         if round == 1 {

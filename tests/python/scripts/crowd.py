@@ -3,6 +3,7 @@ key, and an identity that comes back on the same port is not mistaken for the on
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -15,7 +16,9 @@ import json, os, sys
 from mooncake.store import MooncakeDistributedStore, ReplicateConfig
 master, name, mark = sys.argv[1:4]
 store = MooncakeDistributedStore()
-code = store.setup(name, "P2PHANDSHAKE", 32 << 20, 0, "tcp", "", master)
+port = int(os.environ.get("PAGE_PORT", "0"))
+page = {"enable_client_http_server": True, "client_http_port": port} if port else {}
+code = store.setup(name, "P2PHANDSHAKE", 32 << 20, 0, "tcp", "", master, **page)
 if code != 0:
     print(json.dumps({"code": code, "why": store.last_error()}), flush=True)
     sys.exit(0)
@@ -30,9 +33,9 @@ sys.stdin.readline()
 """
 
 
-def start(name, mark):
+def start(name, mark, **env):
     command = [sys.executable, "-c", CLIENT, MASTER, name, mark]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | env)
 
 
 def told(child):
@@ -81,3 +84,32 @@ for child, _ in clients.values():
 deadline = time.monotonic() + 20
 for child, _ in clients.values():
     assert child.wait(max(0.1, deadline - time.monotonic())) == 0
+
+# Another program has every third port of the range that clients draw from: sixteen at once find others, each its own two.
+FIRST, COUNT = 23_000, 96
+taken = []
+for port in range(FIRST, FIRST + COUNT, 3):
+    other = socket.socket()
+    try:
+        other.bind(("127.0.0.1", port))
+        other.listen()
+    except OSError:
+        pass  # somebody has it already, which is as good
+    taken.append(other)
+ports = {"MC_STORE_CLIENT_MIN_PORT": str(FIRST), "MC_STORE_CLIENT_MAX_PORT": str(FIRST + COUNT - 1)}
+children = [start("127.0.0.1", f"range-{i}", **ports) for i in range(16)]
+ranged = {f"range-{i}": (child, told(child)) for i, child in enumerate(children)}
+assert all(said["code"] == 0 for _, said in ranged.values()), ranged
+drawn = {int(said["endpoint"].rpartition(":")[2]) for _, said in ranged.values()}
+assert len(drawn) == 16 and drawn <= set(range(FIRST, FIRST + COUNT)) - set(range(FIRST, FIRST + COUNT, 3)), drawn
+expect(ranged)
+
+# A port that is named and taken is named in the refusal: here that of the page.
+refused = start("127.0.0.1", "page", YB_CLIENT_HTTP_HOST="127.0.0.1", PAGE_PORT=str(FIRST))
+said = told(refused)
+assert said["code"] == -600 and str(FIRST) in said["why"], said
+for child, _ in ranged.values():
+    child.stdin.close()
+assert [child.wait(20) for child, _ in ranged.values()] == [0] * 16 and refused.wait(20) == 0
+for other in taken:
+    other.close()

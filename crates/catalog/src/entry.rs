@@ -216,6 +216,11 @@ impl Entry {
         }
     }
 
+    /// Whether eviction keeps away, because an upsert of the object found no space a short time ago.
+    pub fn is_held(&self, now: MonotonicTime) -> bool {
+        self.extras().is_some_and(|extras| extras.is_held(now))
+    }
+
     /// Whether somebody works with the bytes without a lease (a copy reads them, a tier writes them down): such an
     /// object is neither evicted nor removed nor replaced.
     pub fn is_referenced(&self) -> bool {
@@ -301,7 +306,8 @@ impl Entry {
     /// Whether eviction of its group takes this member too.
     pub fn goes_with_group(&self, leaving: Leaving, now: MonotonicTime) -> bool {
         let pinned = leaving == Leaving::ButPinned && self.soft_pin().is_some_and(|pin| pin.holds(now));
-        !self.has(flag::HARD_PIN) && !pinned && !self.is_referenced() && !self.is_being_offloaded()
+        let in_use = self.is_referenced() || self.is_held(now) || self.is_being_offloaded();
+        !self.has(flag::HARD_PIN) && !pinned && !in_use
     }
 
     /// Moves the lease forward to `until`, never back; works under a shared lock.

@@ -43,15 +43,20 @@ pub(crate) struct Extras {
     pub predecessor: Option<u32>,
     /// A disk is to write the bytes down, so they stay in memory.
     pub offloading: bool,
-    /// An upsert looks for space and must not find that of the object itself.
-    pub held: bool,
+    /// Until then the object is not evicted: an upsert of it found no space, and must not get that of the object itself.
+    pub held_until: Option<MonotonicTime>,
 }
 
 impl Extras {
     /// Whether somebody works with the bytes of the object without a lease, so that it must neither be evicted nor
     /// removed nor replaced.
     pub fn is_referenced(&self) -> bool {
-        self.held || self.is_copied()
+        self.is_copied()
+    }
+
+    /// Whether an upsert of the object found no space a short time ago.
+    pub fn is_held(&self, now: MonotonicTime) -> bool {
+        self.held_until.is_some_and(|until| until > now)
     }
 
     /// Whether a client copies or moves the object.
@@ -61,8 +66,8 @@ impl Extras {
 
     /// Whether nothing is set, so that the box can go.
     pub fn is_empty(&self) -> bool {
-        let Extras { soft_pin, copy, group, successor, predecessor, held, offloading } = self;
+        let Extras { soft_pin, copy, group, successor, predecessor, held_until, offloading } = self;
         let is_linked = successor.is_some() || predecessor.is_some();
-        soft_pin.is_none() && copy.is_none() && group.is_none() && !is_linked && !held && !offloading
+        soft_pin.is_none() && copy.is_none() && group.is_none() && !is_linked && held_until.is_none() && !offloading
     }
 }

@@ -221,20 +221,18 @@ impl Catalog {
                     return sink(Ok(ObjectView::whole(&state.slab[slot], &table)));
                 }
                 Err(refusal) => {
-                    // Whoever makes no room must not end the hold of somebody else who does.
                     let makes_room = matches!(refusal, PutRefusal::NoSpace | PutRefusal::QuotaExceeded);
-                    let upserts = batch.manner == Manner::Upsert;
-                    let held = upserts && makes_room && self.hold(&mut state, batch, item, true);
+                    let held = batch.manner == Manner::Upsert && makes_room && self.hold(&mut state, batch, item);
                     drop(state);
-                    let again = self.give_way(&mut tries, batch, item, refusal);
-                    if held {
-                        self.hold(&mut self.shards[item.hash.shard].state.write(), batch, item, false);
-                    }
-                    if again {
+                    if self.give_way(&mut tries, batch, item, refusal) {
                         continue;
                     }
                     let refusal = tries.explain(refusal);
                     self.count_refusal(&batch.call.caller, refusal);
+                    // Where only the object itself could go, the janitor is not asked either.
+                    if !(held && refusal == PutRefusal::NothingEvictable) {
+                        self.ask_for_space(refusal, batch.call.caller.now);
+                    }
                     return sink(Err(refusal));
                 }
             }
@@ -258,15 +256,20 @@ impl Catalog {
         match refusal {
             PutRefusal::Busy | PutRefusal::OwnWriteOpen => self.counters.add(|c| &c.busy_keys, 1),
             PutRefusal::LargerThanAnySegment => self.counters.add(|c| &c.too_large, 1),
-            // What rests comes by itself: nobody's object has to go for it.
-            PutRefusal::NoSpace | PutRefusal::NothingEvictable if !self.is_all_resting(caller.now) => {
-                self.starved.store(true, Ordering::Relaxed);
-            }
             PutRefusal::QuotaExceeded | PutRefusal::LargerThanQuota => self.tenants.count_rejection(caller.tenant),
             _ => {}
         }
         if refusal.code() == ErrorCode::NO_AVAILABLE_HANDLE {
             self.counters.add(|c| &c.alloc_failures, 1);
+        }
+    }
+
+    /// Has the janitor make space where that was the reason of a refusal. What rests comes by itself: nobody's object has
+    /// to go for it.
+    fn ask_for_space(&self, refusal: PutRefusal, now: MonotonicTime) {
+        let lacks_space = matches!(refusal, PutRefusal::NoSpace | PutRefusal::NothingEvictable);
+        if lacks_space && !self.is_all_resting(now) {
+            self.starved.store(true, Ordering::Relaxed);
         }
     }
 

@@ -163,6 +163,9 @@ impl Catalog {
         done.exhausted = done.bytes < goal.target && left > 0;
         if done.keys > 0 {
             self.counters.add(|c| &c.evictions_successful, 1);
+        }
+        // Who found no space asked for what may go at that time, not for what may go later: it asks again.
+        if done.keys > 0 || done.exhausted {
             self.starved.store(false, Ordering::Relaxed);
         }
         self.counters.add(|c| &c.evicted_keys, done.keys);

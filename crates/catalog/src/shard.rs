@@ -271,7 +271,8 @@ fn is_evictable(entry: &Entry, take_soft_pinned: bool, now: MonotonicTime) -> bo
     let pinned = !take_soft_pinned && entry.soft_pin().is_some_and(|pin| pin.holds(now));
     let leased = entry.lease_end() > now || entry.membership().is_some_and(|own| own.group.is_held(now));
     let leased = leased && !planted(Fault::EvictUnderLease);
-    !entry.has(flag::HARD_PIN) && !pinned && !leased && !entry.is_referenced() && !entry.is_being_offloaded()
+    let in_use = entry.is_referenced() || entry.is_held(now) || entry.is_being_offloaded();
+    !entry.has(flag::HARD_PIN) && !pinned && !leased && !in_use
 }
 
 impl ShardState {
@@ -294,7 +295,7 @@ impl ShardState {
             let pin = extras.and_then(|extras| extras.soft_pin);
             assert_eq!(entry.has(flag::SOFT_PIN), pin.is_some());
             assert_eq!(entry.has(flag::GROUPED), extras.is_some_and(|extras| extras.group.is_some()));
-            assert!(extras.is_none_or(|extras| !extras.is_empty() && !extras.held));
+            assert!(extras.is_none_or(|extras| !extras.is_empty()));
             if let (true, Some(SoftPin::Until(until))) = (entry.is_finished(), pin) {
                 pinned += 1;
                 assert!(self.soft_pins.contains(&(until, slot)));

@@ -8,6 +8,8 @@
 //! revoke, a dead writer or a refusal leave the old one as it is. If the old one goes meanwhile, the successor is an
 //! unfinished write like any other.
 
+use std::time::Duration;
+
 use yb_types::MonotonicTime;
 
 use crate::catalog::Catalog;
@@ -18,6 +20,9 @@ use crate::placement::Random;
 use crate::put::{Batch, Facts, Item, Manner, PinChange, PutCall};
 use crate::shard::ShardState;
 use crate::view::ObjectView;
+
+/// So long eviction keeps away from an object after an upsert of it found no space: rounds for that space have ended then.
+const HOLD: Duration = Duration::from_secs(5);
 
 /// What a write finds under its key.
 #[derive(Clone, Copy, Debug, Default)]
@@ -54,15 +59,16 @@ impl Catalog {
         self.write_start(call, Manner::Upsert, items.into_iter(), random, effects, &mut sink);
     }
 
-    /// Keeps eviction away from the object that an upsert is to replace, while it makes room for the new one. Answers
-    /// whether there is such an object.
-    pub(crate) fn hold(&self, state: &mut ShardState, batch: &Batch<'_>, item: &Item<'_>, held: bool) -> bool {
+    /// Keeps eviction away from the object that an upsert is to replace: while the upsert makes room, and while the
+    /// janitor does because of it. Answers whether there is such an object. The hold ends by itself, so that several
+    /// upserts of a key do not end each other's.
+    pub(crate) fn hold(&self, state: &mut ShardState, batch: &Batch<'_>, item: &Item<'_>) -> bool {
         let Some(slot) = state.find(batch.call.caller.tenant, item.hash.word, item.key) else { return false };
-        if state.slab[slot].is_finished() {
-            state.slab[slot].extras_mut().held = held;
-            state.slab[slot].settle_extras();
+        let entry = &mut state.slab[slot];
+        if entry.is_finished() {
+            entry.extras_mut().held_until = Some(batch.call.caller.now + HOLD);
         }
-        state.slab[slot].is_finished()
+        entry.is_finished()
     }
 }
 

@@ -125,6 +125,41 @@ fn without_space_the_old_object_stays_and_is_not_evicted_for_its_own_successor()
 }
 
 #[test]
+fn after_a_refused_upsert_nobody_evicts_the_object_for_its_successor() {
+    let mut pool = Pool::with_segment(MIB);
+    let old = pool.put("key", MIB / 4 * 3);
+    pool.advance(60 * SECOND);
+    // Two clients want it; the second one's refusal does not end what the first one's began.
+    for writer in [1, 2] {
+        let refusal = pool.upsert_start(writer, "key", MIB / 2).unwrap_err();
+        assert_eq!(refusal, PutRefusal::NothingEvictable);
+        assert_eq!(pool.catalog.eviction_goal(pool.now), None, "nobody is asked to evict the object");
+    }
+    // A put of another key asks; what an upsert waits for is not for it to take at once.
+    assert_eq!(pool.start(3, "other", MIB / 2), Err(PutRefusal::NothingEvictable));
+    let goal = pool.catalog.eviction_goal(pool.now).unwrap();
+    assert_eq!(pool.catalog.evict(&goal, 100, pool.now).keys, 0);
+    assert_eq!(pool.catalog.eviction_goal(pool.now), None, "a round that found nothing is not repeated");
+    assert_eq!(pool.peek("key").unwrap().generation, old.generation);
+
+    pool.advance(6 * SECOND);
+    pool.start(3, "other", MIB / 2).unwrap();
+    assert!(pool.peek("key").is_err(), "later it is an object like any other");
+    pool.catalog.assert_consistent();
+}
+
+#[test]
+fn the_object_of_a_refused_upsert_can_be_removed() {
+    let mut pool = Pool::with_segment(MIB);
+    pool.put("key", MIB / 4 * 3);
+    pool.advance(60 * SECOND);
+    pool.upsert_start(1, "key", MIB / 2).unwrap_err();
+    assert_eq!(pool.remove("key", Force::No), Ok(()));
+    pool.upsert_start(1, "key", MIB / 2).unwrap();
+    pool.catalog.assert_consistent();
+}
+
+#[test]
 fn a_write_under_way_survives_the_loss_of_the_object_that_it_replaces() {
     let mut pool = Pool::with(CatalogSettings::default(), &[("a", MIB), ("b", MIB)]);
     pool.config.preferred_segments = vec!["a".into()];

@@ -1,5 +1,6 @@
 //! Taking space for the replicas of one object: what the caller named first, then what the policy proposes.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
@@ -127,7 +128,9 @@ impl Catalog {
 }
 
 fn why_nowhere(view: &PlacementView, size: ByteLen) -> PutRefusal {
-    if view.groups().is_empty() {
+    let mut segments = view.groups().iter().flat_map(|group| &group.members);
+    // A client may have fallen silent since the view was built: eviction gives no space where nothing is placed.
+    if !segments.any(|segment| segment.takes_objects()) {
         PutRefusal::NoSegment
     } else if size > view.largest() {
         PutRefusal::LargerThanAnySegment
@@ -210,6 +213,29 @@ impl Attempts<'_> {
     }
 }
 
+/// Longer lists of preferred segments are looked through once a call, not once a key.
+const PREFERRED_FEW: usize = 8;
+/// The most preferred segments that are tried for a key.
+const PREFERRED_MAX: usize = 64;
+
+impl Catalog {
+    /// Cuts a long list of preferred segments down to those that take objects now, each once; names of others have no
+    /// effect, as with the peer. The first one stays whatever it is: some placements go by it alone.
+    pub fn narrow_preferred(&self, config: &mut ReplicateConfig) {
+        if config.preferred_segments.len() <= PREFERRED_FEW {
+            return;
+        }
+        let table = self.segments.load();
+        let (mut seen, mut at) = (BTreeSet::new(), 0);
+        config.preferred_segments.retain(|name| {
+            at += 1;
+            let group = table.view.by_name(name);
+            seen.len() < PREFERRED_MAX && group.map_or(at == 1, |group| seen.insert(group))
+        });
+        config.preferred_segments.shrink_to_fit();
+    }
+}
+
 /// Whether the caller leaves the place to the policy.
 fn is_free(config: &ReplicateConfig) -> bool {
     !config.prefer_alloc_in_same_node && config.preferred_segment.is_empty() && config.preferred_segments.is_empty()
@@ -220,4 +246,26 @@ fn named(config: &ReplicateConfig) -> impl Iterator<Item = &str> {
     let single = Some(config.preferred_segment.as_str()).filter(|name| !name.is_empty());
     let list = config.preferred_segments.iter().map(String::as_str).filter(move |_| single.is_none());
     single.into_iter().chain(list)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::effects::Effects;
+    use crate::segment::Reach;
+    use crate::settings::CatalogSettings;
+    use yb_types::{ClientId, Segment, SegmentId, Uuid};
+
+    /// A client falls silent between the moment when its segments are told and the one when placement knows.
+    #[test]
+    fn space_that_nobody_offers_is_no_reason_to_evict() {
+        let catalog = Catalog::new(CatalogSettings::default()).unwrap();
+        let uuid = Uuid { first: 1, second: 2 };
+        let segment = Segment { id: SegmentId(uuid), name: "a".into(), base: 4096, size: 4096, ..Segment::default() };
+        catalog.mount(segment, ClientId(uuid), MonotonicTime(0), &mut Effects::default()).unwrap();
+        let table = catalog.segments.load();
+        assert_eq!(why_nowhere(&table.view, ByteLen(64)), PutRefusal::NoSpace);
+        assert!(catalog.segments()[0].set_reach(Reach::Suspect));
+        assert_eq!(why_nowhere(&table.view, ByteLen(64)), PutRefusal::NoSegment);
+    }
 }

@@ -358,3 +358,22 @@ impl Random for Xorshift {
         self.0
     }
 }
+
+#[test]
+fn a_long_list_of_preferred_segments_is_cut_to_those_that_are_there_each_once() {
+    let mut pool = Pool::with(CatalogSettings::default(), &[("a", MIB), ("b", MIB), ("c", MIB)]);
+    let mut config = pool.config.clone();
+    config.preferred_segments = (0..300_000).map(|_| String::new()).collect();
+    config.preferred_segments.extend(["nowhere", "c", "a", "c", "a"].map(String::from));
+    pool.catalog.narrow_preferred(&mut config);
+    assert_eq!(config.preferred_segments, ["", "c", "a"], "the first one is the only one that some placements look at");
+    pool.config = config;
+    assert_eq!(pool.put("key", 100).replicas[0].0, "c");
+
+    let names: Vec<String> = (0..200).map(|at| format!("n{at}")).collect();
+    let many: Vec<(&str, u64)> = names.iter().map(|name| (name.as_str(), 4096)).collect();
+    let pool = Pool::with(CatalogSettings::default(), &many);
+    let mut config = ReplicateConfig { preferred_segments: names.clone(), ..pool.config.clone() };
+    pool.catalog.narrow_preferred(&mut config);
+    assert_eq!(config.preferred_segments[..], names[..64]);
+}

@@ -16,15 +16,16 @@ use crate::waiting::{Start, Waiting, WaitingAnswer, WaitingStart};
 
 pub(crate) fn put_start(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
     let Some(args) = context.args::<call::PutStart>() else { return reply.bad_arguments() };
-    start_one(context, &args, reply)
+    start_one(context, args, reply)
 }
 
 pub(crate) fn upsert_start(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
     let Some(args) = context.args::<call::UpsertStart>() else { return reply.bad_arguments() };
-    start_one(context, &args, reply)
+    start_one(context, args, reply)
 }
 
-fn start_one(context: &mut Context<'_, '_>, args: &PutStartArgs<'_>, reply: Reply<'_>) -> Outcome {
+fn start_one(context: &mut Context<'_, '_>, mut args: PutStartArgs<'_>, reply: Reply<'_>) -> Outcome {
+    context.shared.catalog.narrow_preferred(&mut args.config);
     let items = [(args.key, args.slice_length)];
     let caller = context.writer(args.client_id, args.tenant_id);
     reserve(context, caller, &args.config, items.into_iter(), false, reply)
@@ -32,19 +33,21 @@ fn start_one(context: &mut Context<'_, '_>, args: &PutStartArgs<'_>, reply: Repl
 
 pub(crate) fn batch_put_start(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
     let Some(args) = context.args::<call::BatchPutStart>() else { return reply.bad_arguments() };
-    start_many(context, &args, reply)
+    start_many(context, args, reply)
 }
 
 pub(crate) fn batch_upsert_start(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
     let Some(args) = context.args::<call::BatchUpsertStart>() else { return reply.bad_arguments() };
-    start_many(context, &args, reply)
+    start_many(context, args, reply)
 }
 
-fn start_many(context: &mut Context<'_, '_>, args: &BatchPutStartArgs<'_>, reply: Reply<'_>) -> Outcome {
+fn start_many(context: &mut Context<'_, '_>, mut args: BatchPutStartArgs<'_>, reply: Reply<'_>) -> Outcome {
     let count = args.keys.len();
-    if args.slice_lengths.len() != count {
+    let nics = args.config.per_key_preferred_hca_names.as_ref();
+    if args.slice_lengths.len() != count || nics.is_some_and(|nics| nics.len() != count) {
         return refuse_each(context, count, ErrorCode::INVALID_PARAMS, reply);
     }
+    context.shared.catalog.narrow_preferred(&mut args.config);
     let items = args.keys.iter().zip(args.slice_lengths.iter());
     let caller = context.writer(args.client_id, args.tenant_id);
     reserve(context, caller, &args.config, items, true, reply)
@@ -90,7 +93,14 @@ fn reserve<'k>(
     if waits && let Some(until) = shared.waiting.admit(count, context.now()) {
         let (deferred, outcome) = reply.defer();
         let items = items.map(|(key, size)| (key.to_vec(), size)).collect();
-        let start = WaitingStart { start, caller, config: config.clone(), items, batch };
+        // It is looked at every few milliseconds: what the start has checked stays behind.
+        let config = ReplicateConfig {
+            session_ids: None,
+            residency_affinity_ids: None,
+            per_key_preferred_hca_names: None,
+            ..config.clone()
+        };
+        let start = WaitingStart { start, caller, config, items, batch };
         let answer = WaitingAnswer { rpc: context.rpc, profile: context.profile, deferred, until };
         shared.waiting.enter(Waiting { start, refused, answer });
         shared.janitor.wake();

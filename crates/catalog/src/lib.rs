@@ -24,6 +24,7 @@ mod copy;
 mod deferred;
 mod departed;
 mod directory;
+mod ecmascript;
 mod effects;
 mod entry;
 mod evict;

@@ -13,6 +13,7 @@ use regex::bytes::{Regex, RegexBuilder};
 use yb_types::{ErrorCode, MonotonicTime};
 
 use crate::catalog::Catalog;
+use crate::ecmascript::{Translated, translate};
 use crate::entry::flag;
 use crate::key::{SHARDS, Tenant};
 use crate::remove::Force;
@@ -26,8 +27,14 @@ enum Engine {
     Backtracking(Box<Backtracking>),
 }
 
+/// Longest pattern. What an engine builds before it counts is many times as long.
+const PATTERN_LEN_MAX: usize = 64 << 10;
+/// Longest pattern that needs backtracking: each piece between what looks ahead is compiled by itself.
+const BACKTRACKED_PATTERN_MAX: usize = 4096;
 /// Memory that a compiled pattern may take.
 const PATTERN_BYTES: usize = 1 << 20;
+/// The same for each piece of a pattern that needs backtracking.
+const DELEGATE_BYTES: usize = 64 << 10;
 /// Steps that a backtracking pattern may take on one key: about a millisecond.
 const BACKTRACKS: usize = 100_000;
 /// Keys copied under one lock.
@@ -46,10 +53,17 @@ impl KeyPattern {
     /// # Errors
     /// `INVALID_PARAMS` for a pattern that is wrong or too large.
     pub fn new(pattern: &[u8]) -> Result<Self, ErrorCode> {
-        let Translated { pattern, looks_around } = translate(pattern);
+        if pattern.len() > PATTERN_LEN_MAX {
+            return Err(ErrorCode::INVALID_PARAMS);
+        }
+        let length = pattern.len();
+        let Translated { pattern, looks_around } = translate(pattern).ok_or(ErrorCode::INVALID_PARAMS)?;
         let engine = if looks_around {
+            if length > BACKTRACKED_PATTERN_MAX {
+                return Err(ErrorCode::INVALID_PARAMS);
+            }
             let mut builder = BacktrackingBuilder::new(&pattern);
-            let built = builder.backtrack_limit(BACKTRACKS).delegate_size_limit(PATTERN_BYTES).build();
+            let built = builder.backtrack_limit(BACKTRACKS).delegate_size_limit(DELEGATE_BYTES).build();
             built.ok().map(|regex| Engine::Backtracking(Box::new(regex)))
         } else {
             let mut builder = RegexBuilder::new(&pattern);
@@ -80,88 +94,6 @@ impl KeyPattern {
                 };
                 found.map_err(|_| ErrorCode::INVALID_PARAMS)
             }
-        }
-    }
-}
-
-struct Translated {
-    pattern: String,
-    /// Whether it has look-around or back-references.
-    looks_around: bool,
-}
-
-/// Writes an ECMAScript pattern so that both engines read it as ECMAScript does: bytes above ASCII and control escapes
-/// as numbers, classes of ASCII only, and what would be an operator in a bracket as itself.
-fn translate(pattern: &[u8]) -> Translated {
-    let mut out = String::with_capacity(pattern.len());
-    let mut looks_around = false;
-    let mut rest = pattern.iter().copied().peekable();
-    let mut in_bracket = false;
-    while let Some(byte) = rest.next() {
-        match byte {
-            b'\\' => {
-                looks_around |= !in_bracket && rest.peek().is_some_and(|byte| matches!(byte, b'1'..=b'9'));
-                translate_escape(&mut rest, in_bracket, &mut out);
-            }
-            b'(' if !in_bracket && rest.peek() == Some(&b'?') => {
-                rest.next();
-                looks_around |= rest.peek().is_some_and(|byte| matches!(byte, b'=' | b'!' | b'<'));
-                out.push_str("(?");
-            }
-            b'[' if !in_bracket => {
-                in_bracket = true;
-                out.push('[');
-            }
-            b'[' if rest.peek() == Some(&b':') => {
-                out.push('[');
-                for byte in rest.by_ref() {
-                    push_byte(byte, &mut out);
-                    if byte == b']' {
-                        break;
-                    }
-                }
-            }
-            b'[' | b'&' | b'~' if in_bracket => {
-                out.push('\\');
-                out.push(char::from(byte));
-            }
-            b']' => {
-                in_bracket = false;
-                out.push(']');
-            }
-            _ => push_byte(byte, &mut out),
-        }
-    }
-    Translated { pattern: out, looks_around }
-}
-
-fn push_byte(byte: u8, out: &mut String) {
-    if byte.is_ascii() {
-        out.push(char::from(byte));
-    } else {
-        out.push_str(&format!("\\x{byte:02X}"));
-    }
-}
-
-fn translate_escape(rest: &mut impl Iterator<Item = u8>, in_bracket: bool, out: &mut String) {
-    let class = |inside: &str| if in_bracket { inside.to_owned() } else { format!("[{inside}]") };
-    match rest.next() {
-        None => out.push('\\'),
-        Some(b'0') => out.push_str("\\x00"),
-        Some(b'c') => {
-            let control = rest.next().unwrap_or(0) & 0x1f;
-            out.push_str(&format!("\\x{control:02X}"));
-        }
-        Some(b'b') if in_bracket => out.push_str("\\x08"),
-        Some(b'd') => out.push_str(&class("0-9")),
-        Some(b'w') => out.push_str(&class("0-9A-Za-z_")),
-        Some(b's') => out.push_str(&class("\\t\\n\\x0B\\x0C\\r ")),
-        Some(b'D') if !in_bracket => out.push_str("[^0-9]"),
-        Some(b'W') if !in_bracket => out.push_str("[^0-9A-Za-z_]"),
-        Some(b'S') if !in_bracket => out.push_str("[^\\t\\n\\x0B\\x0C\\r ]"),
-        Some(byte) => {
-            out.push('\\');
-            push_byte(byte, out);
         }
     }
 }
@@ -318,6 +250,22 @@ mod tests {
             ("\\w(?=x)", b"\xe9x", false),
             ("[\\w-]+=[\\s]", b"a-b= ", true),
             ("\\D\\W\\S", b"a-c", true),
+            ("a**", b"", true),
+            ("^k*+$", b"kkk", true),
+            ("^[]", b"k", false),
+            ("^[^]$", b"\n", true),
+            ("^[a-]$", b"-", true),
+            ("^[a-c-e]+$", b"b-e", true),
+            ("^[]a]", b"a]", false),
+            ("^[[.a.][=b=]]+$", b"ab", true),
+            ("\\k<n>", b"k<n>", true),
+            ("\\Qk", b"Qk", true),
+            ("\\Ak", b"k", false),
+            ("\\x6b\\u0065", b"ke", true),
+            ("]}", b"]}", true),
+            ("a|", b"zz", true),
+            ("((((((((((k))))))))))\\10", b"kk", true),
+            ("a#b c", b"a#b c", true),
         ] {
             assert_eq!(found(pattern, key), answer, "{pattern} in {key:?}");
         }
@@ -332,11 +280,65 @@ mod tests {
         for pattern in ["key-[0", "(", "a{2,1}", "*a", "\\", "(?<x"] {
             assert_eq!(KeyPattern::new(pattern.as_bytes()).err(), Some(ErrorCode::INVALID_PARAMS), "{pattern}");
         }
+        // The peer refuses these, and an engine of ours would take some of them for more than was meant.
+        let foreign = [
+            "^*",
+            "$*",
+            "\\b+",
+            "(?=a)*",
+            "|*",
+            "(*a)",
+            "(?i)k",
+            "(?<n>k)",
+            "(?P<n>k)",
+            "(?<=k)",
+            "(?<!k)",
+            "(?#c)",
+            "(?>k)",
+            "(?x) k",
+            "[\\d-z]",
+            "[a-\\d]",
+            "[[:foo:]]",
+            "[[:alpha:]",
+            "[z-a]",
+            "[",
+            "[^",
+            "[\\",
+            "a{",
+            "a{2",
+            "a{,2}",
+            "{",
+            "a)",
+            "\\8",
+            "\\1(a)",
+            "(a\\1)",
+            "\\p{L}",
+            "\\xZZ",
+            "\\u12",
+            "\\c",
+            "x{2147483648}",
+        ];
+        for pattern in foreign {
+            assert_eq!(KeyPattern::new(pattern.as_bytes()).err(), Some(ErrorCode::INVALID_PARAMS), "{pattern}");
+        }
         let endless = KeyPattern::new(b"^(?=(a+)+$)(?:a|a)*\\1b").unwrap();
         assert_eq!(endless.matches(&[b'a'; 64]), Err(ErrorCode::INVALID_PARAMS));
         let every_place = KeyPattern::new(b"(?=.*y)z").unwrap();
         assert_eq!(every_place.matches(&[b'x'; 1 << 20]), Err(ErrorCode::INVALID_PARAMS), "its square is not counted");
         let nested = KeyPattern::new(b"^(a+)+$").unwrap();
         assert_eq!(nested.matches(&[&[b'a'; 1000][..], b"b"].concat()), Ok(false), "linear");
+    }
+
+    #[test]
+    fn patterns_that_are_too_long_or_too_deep_are_refused_before_they_are_compiled() {
+        let long = |piece: &str, times: usize| KeyPattern::new(piece.repeat(times).as_bytes()).err();
+        let refused = Some(ErrorCode::INVALID_PARAMS);
+        assert_eq!(long("a|", (32 << 10) + 1), refused);
+        assert_eq!(long("(", 10_000), refused);
+        assert_eq!(long("(?=", 1000), refused);
+        assert_eq!(long("(?!a)b", 700), refused, "each piece is compiled by itself");
+        let deep = format!("{}a{}", "(".repeat(201), ")".repeat(201));
+        assert_eq!(KeyPattern::new(deep.as_bytes()).err(), refused);
+        assert_eq!(long("ab|", 1000), None);
     }
 }

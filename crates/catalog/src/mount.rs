@@ -13,7 +13,7 @@ use crate::clients::{Clients, Sign};
 use crate::effects::{Effects, MountRefusal, SegmentGone, UnmountCause};
 use crate::planted::{Fault, planted};
 use crate::segment::{MountedSegment, Place, Reach};
-use crate::segments::Registry;
+use crate::segments::{Registry, ranges_meet};
 
 /// What the segments of a pool may hold together: 4 EiB.
 const POOL_BYTES_MAX: u64 = 1 << 62;
@@ -36,7 +36,7 @@ impl Catalog {
         check_range(&segment)?;
         let mut clients = self.clients.lock();
         let mut registry = self.segments.registry();
-        self.check_sum(std::slice::from_ref(&segment))?;
+        self.check_sum(&registry, std::slice::from_ref(&segment))?;
         match registry.get(segment.id) {
             Some(mounted) if mounted.owner() != client => return Err(MountRefusal::Different(segment.id)),
             Some(mounted) if mounted.status() != SegmentStatus::OK => {
@@ -71,7 +71,8 @@ impl Catalog {
     ) -> Result<(), MountRefusal> {
         let mut clients = self.clients.lock();
         let mut registry = self.segments.registry();
-        self.check_sum(&segments)?;
+        self.check_sum(&registry, &segments)?;
+        check_apart(&segments)?;
         for segment in &segments {
             check_range(segment)?;
             match registry.get(segment.id) {
@@ -94,11 +95,12 @@ impl Catalog {
         Ok(())
     }
 
-    /// Sums of bytes are taken all over the catalog; none may leave its word.
-    fn check_sum(&self, more: &[Segment]) -> Result<(), MountRefusal> {
-        let sizes = more.iter().map(|segment| segment.size);
-        let total = sizes.fold(self.segments.capacity().0, u64::saturating_add);
-        match more.first() {
+    /// Sums of bytes are taken all over the catalog; none may leave its word. What is mounted already adds nothing.
+    fn check_sum(&self, registry: &Registry, more: &[Segment]) -> Result<(), MountRefusal> {
+        let mut new = more.iter().filter(|segment| registry.get(segment.id).is_none()).peekable();
+        let first = new.peek().copied();
+        let total = new.map(|segment| segment.size).fold(self.segments.capacity().0, u64::saturating_add);
+        match first {
             Some(first) if total > POOL_BYTES_MAX => Err(MountRefusal::PoolTooLarge(first.id)),
             _ => Ok(()),
         }
@@ -320,6 +322,20 @@ fn check_range(segment: &Segment) -> Result<(), MountRefusal> {
         Some(_) => Ok(()),
         None => Err(MountRefusal::RangeTooLong(segment.id)),
     }
+}
+
+/// Segments of one call must not be the same memory: the later one would replace the earlier one.
+fn check_apart(segments: &[Segment]) -> Result<(), MountRefusal> {
+    let mut sorted: Vec<&Segment> = segments.iter().collect();
+    sorted.sort_unstable_by_key(|segment| (&segment.te_endpoint, segment.base));
+    for pair in sorted.windows(2) {
+        let [a, b] = pair else { continue };
+        let is_same_memory = a.te_endpoint == b.te_endpoint && ranges_meet(a.base, a.size, b.base, b.size);
+        if is_same_memory && a.id != b.id {
+            return Err(MountRefusal::Overlap(b.id, a.id));
+        }
+    }
+    Ok(())
 }
 
 fn check_overlap(registry: &Registry, segment: &Segment, client: ClientId) -> Result<(), MountRefusal> {

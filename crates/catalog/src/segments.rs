@@ -134,7 +134,7 @@ fn has_port(address: &str) -> bool {
     address.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|p| p > 0))
 }
 
-fn ranges_meet(a: u64, a_len: u64, b: u64, b_len: u64) -> bool {
+pub(crate) fn ranges_meet(a: u64, a_len: u64, b: u64, b_len: u64) -> bool {
     a < b.saturating_add(b_len) && b < a.saturating_add(a_len)
 }
 

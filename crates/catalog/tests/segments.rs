@@ -438,3 +438,30 @@ fn a_pool_larger_than_can_be_counted_is_refused() {
     assert_eq!(pool.mount(third.clone(), 3), Err(MountRefusal::PoolTooLarge(third.id)));
     assert_eq!(pool.catalog.stats().capacity_bytes, 1 << 62);
 }
+
+#[test]
+fn a_remount_of_segments_that_overlap_each_other_is_refused_as_a_whole() {
+    let mut pool = Pool::new(CatalogSettings::default());
+    let first = segment(1, "a", MIB);
+    let second = Segment { base: first.base + MIB / 2, te_endpoint: first.te_endpoint.clone(), ..segment(2, "b", MIB) };
+    for segments in [vec![first.clone(), second.clone()], vec![second.clone(), first.clone()]] {
+        let refused = pool.catalog.remount(segments, client(100), pool.now, &mut pool.effects).unwrap_err();
+        assert_eq!(refused.code(), ErrorCode::INVALID_PARAMS, "{refused}");
+        assert!(pool.catalog.segments().is_empty());
+    }
+    let apart = Segment { base: first.base + MIB, ..second };
+    pool.catalog.remount(vec![first, apart], client(100), pool.now, &mut pool.effects).unwrap();
+    assert_eq!(pool.catalog.segments().len(), 2);
+}
+
+#[test]
+fn a_mount_that_is_repeated_adds_nothing_to_the_pool() {
+    let mut pool = Pool::new(CatalogSettings::default());
+    let half = Segment { base: 4096, ..segment(1, "a", (1 << 61) + 1) };
+    for _ in 0..2 {
+        pool.catalog.mount(half.clone(), client(100), pool.now, &mut pool.effects).unwrap();
+        pool.catalog.remount(vec![half.clone()], client(100), pool.now, &mut pool.effects).unwrap();
+    }
+    let more = Segment { base: 4096, ..segment(2, "b", 1 << 61) };
+    assert!(pool.catalog.mount(more, client(101), pool.now, &mut pool.effects).is_err());
+}

@@ -30,8 +30,9 @@ pub enum PutRefusal {
     /// The placement in use goes by the writer's preferred segment, and none is named.
     #[error("this placement needs a preferred segment")]
     PreferredNeeded,
-    /// The list of groups has another length than the list of keys.
-    #[error("group_ids must name one group for each key")]
+    /// A list of groups, sessions or affinities has another length than the list of keys, or a session has a name of more
+    /// than 256 bytes.
+    #[error("group_ids, session_ids and residency_affinity_ids must name one thing for each key, in 256 bytes at most")]
     GroupCount,
     /// The tenant is not registered, or on its way out.
     #[error("the tenant is not registered")]
@@ -52,8 +53,8 @@ pub enum PutRefusal {
     /// client overtook: its end could not be told from that of the new one. Retry when it has answered for the old one.
     #[error("the caller has another write of the key under way")]
     OwnWriteOpen,
-    /// An upsert names another group than the object has.
-    #[error("the object belongs to another group")]
+    /// An upsert names another group than the object has, or a residency affinity for an object that is there.
+    #[error("the object belongs to another group, or has its affinity already")]
     OtherGroup,
     /// A client copies or moves the object. Retry later.
     #[error("the object is being copied or moved")]

@@ -110,6 +110,9 @@ struct Wanted<'a> {
     replaces: u64,
 }
 
+/// Bytes of the name of a session, as of the peer.
+const SESSION_ID_MAX: usize = 256;
+
 /// A batch takes no more numbers than this at a time.
 const IDS_AT_ONCE: u64 = 128;
 
@@ -184,14 +187,21 @@ impl Catalog {
             return Err(PutRefusal::NoReplicaWanted);
         }
         if config.dfs_replica_num > 0 {
-            let possible = config.dfs_replica_num == 1 && config.replica_num > 0;
+            let possible = config.dfs_replica_num == 1;
             return Err(if possible { PutRefusal::DfsUnavailable } else { PutRefusal::DfsRules });
         }
         if config.nof_replica_num > 0 {
             return Err(PutRefusal::NofUnavailable);
         }
-        if config.group_ids.as_ref().is_some_and(|groups| groups.len() != count) {
+        let per_key = [&config.group_ids, &config.session_ids, &config.residency_affinity_ids];
+        let long = |ids: &Vec<String>| ids.iter().any(|id| id.len() > SESSION_ID_MAX);
+        if per_key.into_iter().flatten().any(|list| list.len() != count)
+            || config.session_ids.as_ref().is_some_and(long)
+        {
             return Err(PutRefusal::GroupCount);
+        }
+        if config.soft_pin_action.0 > SoftPinAction::DISABLE.0 {
+            return Err(PutRefusal::SoftPinRules);
         }
         let enable = config.soft_pin_action == SoftPinAction::ENABLE;
         match config.soft_pin_ttl_ms {

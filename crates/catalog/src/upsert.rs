@@ -84,6 +84,9 @@ pub(crate) fn standing(
     if item.group.is_some_and(|named| named != group) {
         return Err(PutRefusal::OtherGroup);
     }
+    if entry.is_finished() && batch.call.config.residency_affinity_ids.is_some() {
+        return Err(PutRefusal::OtherGroup);
+    }
     if entry.extras().is_some_and(Extras::is_copied) {
         return Err(PutRefusal::Copied);
     }

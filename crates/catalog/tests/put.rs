@@ -20,7 +20,14 @@ fn refused(configure: impl FnOnce(&mut ReplicateConfig)) -> ErrorCode {
 fn arguments_are_checked_in_the_peers_order() {
     assert_eq!(refused(|c| c.replica_num = 0), ErrorCode::INVALID_PARAMS);
     assert_eq!(refused(|c| c.dfs_replica_num = 2), ErrorCode::INVALID_PARAMS);
-    assert_eq!(refused(|c| (c.replica_num, c.dfs_replica_num) = (0, 1)), ErrorCode::INVALID_PARAMS);
+    assert_eq!(refused(|c| (c.replica_num, c.dfs_replica_num) = (0, 1)), ErrorCode::DFS_SERVICE_UNAVAILABLE);
+    for action in [3, 100, 255] {
+        assert_eq!(refused(|c| c.soft_pin_action = SoftPinAction(action)), ErrorCode::INVALID_PARAMS);
+    }
+    let two = || Some(vec!["a".to_owned(), "b".to_owned()]);
+    assert_eq!(refused(|c| c.session_ids = two()), ErrorCode::INVALID_PARAMS);
+    assert_eq!(refused(|c| c.session_ids = Some(vec!["s".repeat(257)])), ErrorCode::INVALID_PARAMS);
+    assert_eq!(refused(|c| c.residency_affinity_ids = two()), ErrorCode::INVALID_PARAMS);
     assert_eq!(refused(|c| c.dfs_replica_num = 1), ErrorCode::DFS_SERVICE_UNAVAILABLE);
     assert_eq!(refused(|c| c.nof_replica_num = 1), ErrorCode::INVALID_PARAMS);
     assert_eq!(refused(|c| c.soft_pin_ttl_ms = Some(5)), ErrorCode::INVALID_PARAMS);

@@ -154,6 +154,9 @@ fn the_object_of_a_refused_upsert_can_be_removed() {
     pool.put("key", MIB / 4 * 3);
     pool.advance(60 * SECOND);
     pool.upsert_start(1, "key", MIB / 2).unwrap_err();
+    pool.config.residency_affinity_ids = Some(vec!["a".into()]);
+    assert_eq!(pool.upsert_start(1, "key", MIB / 2).unwrap_err().code(), ErrorCode::INVALID_PARAMS);
+    pool.config.residency_affinity_ids = None;
     assert_eq!(pool.remove("key", Force::No), Ok(()));
     pool.upsert_start(1, "key", MIB / 2).unwrap();
     pool.catalog.assert_consistent();

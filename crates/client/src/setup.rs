@@ -24,7 +24,7 @@ use crate::leases::LeaseKeeper;
 use crate::link::{LinkSettings, MasterLink};
 use crate::ops::Sessions;
 use crate::pace::Pace;
-use crate::page::PageServer;
+use crate::page::{self, PageServer};
 use crate::report::{Reporter, Told};
 use crate::suspects::Suspects;
 use crate::{Error, Result};
@@ -64,6 +64,8 @@ impl Core {
             (None, None) => start_engine(&config, &clock, client_id, config.global_segment_size > 0)?,
         };
         let hostname = hostname(&config, &engine, &mut rng);
+        // The last of the ports: from here on the master may be told.
+        let page = config.page.map(page::listen).transpose()?;
         let counters = Arc::new(Counters::default());
         let leases = LeaseKeeper::new(Arc::clone(&link), clock.clone(), Arc::clone(&counters));
         let core = Core {
@@ -99,7 +101,7 @@ impl Core {
             core.mount_new(core.config.global_segment_size, core.config.segment_memory)?;
         }
         let core = Arc::new(core);
-        let page = core.config.page.map(|listen| PageServer::start(listen, Arc::downgrade(&core))).transpose()?;
+        let page = page.map(|listener| PageServer::start(listener, Arc::downgrade(&core))).transpose()?;
         let reporter = Reporter::start(&core)?;
         *core.told.lock() = Told { page, _reporter: reporter };
         Ok(core)

@@ -1,13 +1,14 @@
 //! A running daemon.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use yb_client::Client;
 use yb_env::Clock;
-use yb_rpc::{Listener, ListenerTag, Server, ServerLimits, ServerSettings};
+use yb_rpc::{Listener, ListenerTag, OpenListeners, Server, ServerLimits, ServerSettings};
 use yb_wire::side_channel::{port_of, socket_name};
 
 use crate::door::{self, Bell};
@@ -84,6 +85,64 @@ pub struct DaemonStats {
     pub window_bytes: u64,
 }
 
+/// The doors of a daemon, open but with nobody behind them yet: dummies that call wait. A node has them before it tells the
+/// master of itself, so that a node whose port is taken disturbs nobody.
+#[derive(Debug)]
+pub struct Doors {
+    settings: DaemonSettings,
+    rpc: OpenListeners,
+    socket_name: String,
+    side_channel: UnixListener,
+}
+
+impl Doors {
+    /// Opens both.
+    ///
+    /// # Errors
+    /// [`StartError`]; nothing is left behind.
+    pub fn open(settings: &DaemonSettings) -> Result<Doors, StartError> {
+        let rpc = OpenListeners::open(&[Listener::tcp(settings.listen, ListenerTag(0))])?;
+        let port = rpc.bound().next().and_then(|bound| bound.tcp()).unwrap_or(settings.listen).port();
+        let socket_name = settings.socket_name.clone().unwrap_or_else(|| socket_name(port));
+        let side_channel = door::listen(&socket_name).map_err(|source| broken(&socket_name, source))?;
+        Ok(Doors { settings: settings.clone(), rpc, socket_name, side_channel })
+    }
+
+    /// A daemon behind them; `client` does the work.
+    ///
+    /// # Errors
+    /// [`StartError`]; nothing is left behind.
+    pub fn serve(self, client: Client) -> Result<Daemon, StartError> {
+        let Doors { settings, rpc, socket_name, side_channel } = self;
+        let shared = Arc::new(Shared {
+            client,
+            dummies: Dummies::default(),
+            door: Bell::new().map_err(|source| broken("", source))?,
+            clock: Clock::real(),
+            users: settings.users.clone(),
+            own_uid: rustix::process::geteuid().as_raw(),
+        });
+        let hands = Hands::new(LEAST_HANDS.max(settings.threads * HANDS_PER_THREAD));
+        let service = Arc::new(DaemonService { shared: Arc::clone(&shared), hands, host: ThisHost::default() });
+        let of_rpc = ServerSettings {
+            workers: settings.threads,
+            // Values of a put may travel inside the call.
+            limits: ServerLimits { max_body_bytes: u32::MAX, max_buffered_bytes: 8 << 30, ..ServerLimits::default() },
+            ..ServerSettings::default()
+        };
+        let server = Server::start_on(of_rpc, rpc, Arc::clone(&service))?;
+        let address = server.listeners().first().and_then(|bound| bound.tcp()).unwrap_or(settings.listen);
+        let patience = settings.patience;
+        let watch = yb_env::spawn_thread("yb-daemon-door", move || door::watch(&shared, &side_channel, patience))
+            .map_err(|source| broken(&socket_name, source))?;
+        Ok(Daemon { server: Some(server), service, address, socket_name, watch: Some(watch) })
+    }
+}
+
+fn broken(name: &str, source: std::io::Error) -> StartError {
+    StartError::SideChannel { name: name.to_owned(), source }
+}
+
 /// A daemon; it ends when dropped. The client under it stays with whoever made it.
 #[derive(Debug)]
 pub struct Daemon {
@@ -100,31 +159,7 @@ impl Daemon {
     /// # Errors
     /// [`StartError`]; nothing is left behind.
     pub fn start(settings: &DaemonSettings, client: Client) -> Result<Daemon, StartError> {
-        let broken = |name: &str, source| StartError::SideChannel { name: name.to_owned(), source };
-        let shared = Arc::new(Shared {
-            client,
-            dummies: Dummies::default(),
-            door: Bell::new().map_err(|source| broken("", source))?,
-            clock: Clock::real(),
-            users: settings.users.clone(),
-            own_uid: rustix::process::geteuid().as_raw(),
-        });
-        let hands = Hands::new(LEAST_HANDS.max(settings.threads * HANDS_PER_THREAD));
-        let service = Arc::new(DaemonService { shared: Arc::clone(&shared), hands, host: ThisHost::default() });
-        let rpc = ServerSettings {
-            workers: settings.threads,
-            // Values of a put may travel inside the call.
-            limits: ServerLimits { max_body_bytes: u32::MAX, max_buffered_bytes: 8 << 30, ..ServerLimits::default() },
-            ..ServerSettings::default()
-        };
-        let server = Server::start(rpc, &[Listener::tcp(settings.listen, ListenerTag(0))], Arc::clone(&service))?;
-        let address = server.listeners().first().and_then(|bound| bound.tcp()).unwrap_or(settings.listen);
-        let socket_name = settings.socket_name.clone().unwrap_or_else(|| socket_name(address.port()));
-        let listener = door::listen(&socket_name).map_err(|source| broken(&socket_name, source))?;
-        let patience = settings.patience;
-        let watch = yb_env::spawn_thread("yb-daemon-door", move || door::watch(&shared, &listener, patience))
-            .map_err(|source| broken(&socket_name, source))?;
-        Ok(Daemon { server: Some(server), service, address, socket_name, watch: Some(watch) })
+        Doors::open(settings)?.serve(client)
     }
 
     /// Where RPC calls arrive.

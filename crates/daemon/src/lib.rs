@@ -16,5 +16,5 @@ mod side_channel;
 mod users;
 mod window;
 
-pub use daemon::{Daemon, DaemonSettings, DaemonStats, StartError};
+pub use daemon::{Daemon, DaemonSettings, DaemonStats, Doors, StartError};
 pub use users::{BadUsers, Users};

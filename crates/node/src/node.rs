@@ -1,7 +1,7 @@
 //! A running node.
 
 use yb_client::{Client, Error, Health, MetricsSnapshot};
-use yb_daemon::{Daemon, StartError};
+use yb_daemon::{Daemon, Doors, StartError};
 
 use crate::{ConfigError, NodeConfig};
 
@@ -15,8 +15,22 @@ pub enum NodeError {
     #[error(transparent)]
     Client(#[from] Error),
     /// It could not open its doors to dummy clients.
-    #[error(transparent)]
+    #[error("{0}{advice}", advice = advice(.0))]
     Daemon(#[from] StartError),
+}
+
+/// What to do where the port is taken.
+fn advice(error: &StartError) -> &'static str {
+    let source = match error {
+        StartError::SideChannel { source, .. } => source,
+        StartError::Rpc(yb_rpc::StartError::Listen { source, .. }) => source,
+        StartError::Rpc(_) => return "",
+    };
+    match source.kind() {
+        std::io::ErrorKind::AddrInUse => "; another node has it: give this one another --port (0: any free one)",
+        std::io::ErrorKind::PermissionDenied => "; give another --port (0: any free one)",
+        _ => "",
+    }
 }
 
 /// A node that has joined the pool; it leaves when stopped or dropped.
@@ -33,9 +47,10 @@ impl Node {
     /// # Errors
     /// [`NodeError`]; nothing is left behind.
     pub fn start(config: &NodeConfig) -> Result<Node, NodeError> {
-        let daemon = config.daemon()?;
+        // The port is part of the node's name: without it, the name may be that of a node that is well.
+        let doors = config.daemon()?.map(|settings| Doors::open(&settings)).transpose()?;
         let client = Client::connect(config.client()?)?;
-        let daemon = daemon.map(|settings| Daemon::start(&settings, client.clone())).transpose()?;
+        let daemon = doors.map(|doors| doors.serve(client.clone())).transpose()?;
         Ok(Node { daemon, client })
     }
 

@@ -170,3 +170,30 @@ fn a_node_that_cannot_start_says_why() {
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("--global_segment_size"));
 }
+
+/// The port is in the node's name: a second node under the name would make the master take the first one for dead.
+#[test]
+fn a_node_whose_port_is_taken_tells_the_master_nothing() {
+    let master = master(1);
+    let port = format!("--port={}", free_port());
+    let _first = start(&master, &[&port]);
+    let (mounts, all) = master.script(|script| (script.count(Rpc::MountSegment), script.segments.len()));
+    let output = command(&master.address, &[&port]).stderr(Stdio::piped()).output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("another --port") && error.contains("in use"), "{error}");
+    assert_eq!(master.script(|script| (script.count(Rpc::MountSegment), script.segments.len())), (mounts, all));
+}
+
+/// So with the port of the node's page.
+#[test]
+fn a_node_whose_page_has_no_port_tells_the_master_nothing() {
+    let (master, taken) = (master(1), std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+    let port = taken.local_addr().unwrap().port();
+    let page = ["--enable_http_server".to_owned(), format!("--http_port={port}")];
+    let flags: Vec<&str> = page.iter().map(String::as_str).collect();
+    let output = command(&master.address, &flags).stderr(Stdio::piped()).output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(1) && error.contains(&port.to_string()), "{error}");
+    assert_eq!(master.script(|script| script.count(Rpc::MountSegment)), 0);
+}

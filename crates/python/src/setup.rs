@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use yb_client::{Client, ClientConfig, Error, environment};
-use yb_daemon::{Daemon, DaemonSettings};
+use yb_daemon::{Daemon, DaemonSettings, Doors, StartError};
 
 use crate::convert::{Text, Unsigned};
 use crate::engine::{EngineLive, InnerTransferEngine};
@@ -47,12 +47,14 @@ impl SetupArguments {
         let engine = self.engine.as_ref().map(|engine| engine.get().live());
         let (allow_empty, side_channel) = (self.allow_empty, self.ipc_socket_path.0.clone());
         let config = self.into_config()?;
+        // Before the master hears of the client: a side channel that another has is no reason to come and go.
+        let doors = if side_channel.is_empty() { None } else { Some(open_doors(&side_channel)?) };
         let client = match &engine {
             None => Client::connect(config)?,
             Some(engine) if engine.is_open() => Client::connect_on(engine.classic().engine().clone(), config)?,
             Some(_) => return Err(Error::Invalid("the engine is closed, or of the parent process".into())),
         };
-        let daemon = if side_channel.is_empty() { None } else { Some(serve_dummies(&side_channel, &client)?) };
+        let daemon = doors.map(|doors| serve_dummies(doors, &side_channel, &client)).transpose()?;
         Ok(Made { client, engine, daemon, allow_empty })
     }
 
@@ -82,10 +84,18 @@ impl SetupArguments {
     }
 }
 
-fn serve_dummies(side_channel: &str, client: &Client) -> Result<Daemon, Error> {
-    let daemon = Daemon::start(&DaemonSettings::behind(side_channel), client.clone()).map_err(|error| {
+fn no_dummies(error: &StartError) -> Error {
+    Error::Setup { stage: "serving dummy clients", reason: error.to_string() }
+}
+
+fn open_doors(side_channel: &str) -> Result<Doors, Error> {
+    Doors::open(&DaemonSettings::behind(side_channel)).map_err(|error| no_dummies(&error))
+}
+
+fn serve_dummies(doors: Doors, side_channel: &str, client: &Client) -> Result<Daemon, Error> {
+    let daemon = doors.serve(client.clone()).map_err(|error| {
         client.close();
-        Error::Setup { stage: "serving dummy clients", reason: error.to_string() }
+        no_dummies(&error)
     })?;
     tracing::info!(rpc = %daemon.address(), side_channel, "dummy clients are served");
     Ok(daemon)

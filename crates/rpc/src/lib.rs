@@ -17,5 +17,6 @@ pub use client::{
 };
 pub use server::{
     Answered, BackendChoice, BoundListener, ConnectionLimit, CounterSnapshot, DeferredReply, Desk, Listener,
-    ListenerTag, Outcome, Reply, Request, Server, ServerCounters, ServerLimits, ServerSettings, Service, StartError,
+    ListenerTag, OpenListeners, Outcome, Reply, Request, Server, ServerCounters, ServerLimits, ServerSettings, Service,
+    StartError,
 };

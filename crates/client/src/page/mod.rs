@@ -13,7 +13,7 @@ mod request;
 mod server;
 mod text;
 
-pub(crate) use server::PageServer;
+pub(crate) use server::{PageServer, listen};
 pub(crate) use text::summary;
 
 use crate::Health;

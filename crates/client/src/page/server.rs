@@ -17,6 +17,13 @@ const MOST_VISITORS: usize = 16;
 /// How long a visitor may take to ask, and to take the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+const STAGE: &str = "the client's HTTP page";
+
+/// Takes the port.
+pub(crate) fn listen(address: SocketAddr) -> Result<TcpListener> {
+    TcpListener::bind(address).map_err(|error| Error::setup(STAGE, format!("{address}: {error}")))
+}
+
 /// A page that is served until this is dropped.
 #[derive(Debug)]
 pub(crate) struct PageServer {
@@ -26,10 +33,9 @@ pub(crate) struct PageServer {
 }
 
 impl PageServer {
-    /// Listens before it returns.
-    pub(crate) fn start(listen: SocketAddr, core: Weak<Core>) -> Result<Self> {
-        let failed = |error: std::io::Error| Error::setup("the client's HTTP page", format!("{listen}: {error}"));
-        let listener = TcpListener::bind(listen).map_err(failed)?;
+    /// Serves it at an open port.
+    pub(crate) fn start(listener: TcpListener, core: Weak<Core>) -> Result<Self> {
+        let failed = |error: std::io::Error| Error::setup(STAGE, error);
         let address = listener.local_addr().map_err(failed)?;
         let stop = Arc::new(AtomicBool::new(false));
         let of_thread = Arc::clone(&stop);

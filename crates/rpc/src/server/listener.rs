@@ -59,8 +59,28 @@ impl BoundListener {
     }
 }
 
+/// Listeners that are open and that no server serves yet: who connects waits. For those who must have their ports before
+/// they tell anybody of them.
+#[derive(Debug)]
+pub struct OpenListeners(pub(super) Vec<(OwnedFd, BoundListener)>);
+
+impl OpenListeners {
+    /// Opens them all, or none.
+    ///
+    /// # Errors
+    /// [`StartError::Listen`] of the first that cannot be had.
+    pub fn open(listeners: &[Listener]) -> Result<Self, StartError> {
+        listeners.iter().map(bind).collect::<Result<_, _>>().map(OpenListeners)
+    }
+
+    /// The listeners with their real ports, in the order given.
+    pub fn bound(&self) -> impl Iterator<Item = &BoundListener> {
+        self.0.iter().map(|(_, bound)| bound)
+    }
+}
+
 /// Binds and listens; the socket does not block.
-pub(super) fn bind(listener: &Listener) -> Result<(OwnedFd, BoundListener), StartError> {
+fn bind(listener: &Listener) -> Result<(OwnedFd, BoundListener), StartError> {
     let failed = |source| StartError::Listen { address: listener.address.clone(), source };
     let (socket, address) = match &listener.address {
         RpcAddress::Tcp(address) => bind_tcp(*address).map_err(failed)?,

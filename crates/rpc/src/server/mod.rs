@@ -28,7 +28,7 @@ pub use counters::{CounterSnapshot, ServerCounters};
 pub use desk::{Answered, Desk};
 use epoll::EpollBackend;
 pub use limits::ServerLimits;
-pub use listener::{BoundListener, Listener};
+pub use listener::{BoundListener, Listener, OpenListeners};
 use mailbox::{Letter, Mailbox};
 pub use service::{DeferredReply, ListenerTag, Outcome, Reply, Request, Service};
 use session::Sessions;
@@ -126,8 +126,20 @@ impl Server {
         listeners: &[Listener],
         service: Arc<S>,
     ) -> Result<Server, StartError> {
+        Server::start_on(settings, OpenListeners::open(listeners)?, service)
+    }
+
+    /// Starts the workers and the acceptor on listeners that are open.
+    ///
+    /// # Errors
+    /// See [`StartError`]; nothing keeps running after one.
+    pub fn start_on<S: Service>(
+        settings: ServerSettings,
+        listeners: OpenListeners,
+        service: Arc<S>,
+    ) -> Result<Server, StartError> {
         let backend = choose(settings.backend)?;
-        let bound = listeners.iter().map(listener::bind).collect::<Result<Vec<_>, _>>()?;
+        let OpenListeners(bound) = listeners;
         let workers = settings.workers.max(1);
         let counters = Arc::new(ServerCounters::new(workers));
         let mut started = Vec::new();

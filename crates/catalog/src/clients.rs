@@ -242,7 +242,7 @@ impl Catalog {
         effects.clients_turned.extend(following);
         for Turn { client, .. } in turns.iter().filter(|turn| turn.reach != Reach::Suspect) {
             // What it was writing or copying is free for others again.
-            self.chores.lock().add_dead_writer(*client);
+            self.chores.lock().add_dead_writer(*client, now);
             self.copies.lock().hurry(*client, now);
             self.tiers.silence(*client, now);
         }

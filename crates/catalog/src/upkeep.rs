@@ -22,8 +22,11 @@ struct Sweep {
 }
 
 /// A client that is gone, and the next shard to look for its unfinished puts.
+#[derive(Clone, Copy)]
 struct DeadWriter {
     client: ClientId,
+    /// Puts that began later are of one that is back.
+    until: MonotonicTime,
     next_shard: usize,
 }
 
@@ -40,8 +43,8 @@ impl Chores {
         self.sweeps.push_back(Sweep { segment, next: 0 });
     }
 
-    pub fn add_dead_writer(&mut self, client: ClientId) {
-        self.dead_writers.push_back(DeadWriter { client, next_shard: 0 });
+    pub fn add_dead_writer(&mut self, client: ClientId, until: MonotonicTime) {
+        self.dead_writers.push_back(DeadWriter { client, until, next_shard: 0 });
     }
 }
 
@@ -69,6 +72,13 @@ impl Catalog {
         }
         let chores = self.chores.lock();
         !chores.sweeps.is_empty() || !chores.dead_writers.is_empty()
+    }
+
+    /// A client that may lend nothing has ended, or cannot be heard any more, at this time: what it was writing is given up,
+    /// as at [`Reach::Offline`](crate::Reach::Offline), so that others may write it. Should it live after all, its ends and
+    /// revokes are refused, and what it began since goes on.
+    pub fn writer_left(&self, client: ClientId, at: MonotonicTime) {
+        self.chores.lock().add_dead_writer(client, at);
     }
 
     /// Frees withheld extents whose time has come, at most `limit` a segment; answers how many.
@@ -111,23 +121,22 @@ impl Catalog {
 
     /// Discards the unfinished puts of a client that is gone, in some shards. Answers whether there was anything to do.
     fn discard_of_dead_writer(&self, now: MonotonicTime, effects: &mut Effects) -> bool {
-        let Some(DeadWriter { client, next_shard }) = self.chores.lock().dead_writers.pop_front() else {
-            return false;
-        };
+        let Some(writer) = self.chores.lock().dead_writers.pop_front() else { return false };
+        let DeadWriter { client, until, next_shard } = writer;
         let end = (next_shard + SHARDS_PER_STEP).min(SHARDS);
         for shard in &self.shards[next_shard..end] {
             if shard.state.read().unfinished.len() == 0 {
                 continue;
             }
             let mut state = shard.state.write();
-            let own = |&slot: &u32| state.slab[slot].creator == client;
+            let own = |&slot: &u32| state.slab[slot].creator == client && state.slab[slot].started() <= until;
             let slots: Vec<u32> = state.unfinished.iter(&state.slab).filter(own).collect();
             for slot in slots {
                 self.discard(&mut state, slot, now, effects);
             }
         }
         if end < SHARDS {
-            self.chores.lock().dead_writers.push_front(DeadWriter { client, next_shard: end });
+            self.chores.lock().dead_writers.push_front(DeadWriter { next_shard: end, ..writer });
         }
         true
     }

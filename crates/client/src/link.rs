@@ -8,7 +8,7 @@ mod task;
 mod write;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use smallvec::{SmallVec, smallvec};
@@ -59,6 +59,9 @@ pub(crate) struct CorruptReplica<'a> {
     pub(crate) found: u64,
 }
 
+/// Nanoseconds between two times that a writer attends.
+const ATTEND_EVERY: u64 = 500_000_000;
+
 /// What a repetition of a request would do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Repeat {
@@ -84,6 +87,10 @@ pub(crate) struct MasterLink {
     knows_quiet_revoke: AtomicBool,
     /// Cleared likewise.
     hears_reports: AtomicBool,
+    /// Cleared likewise.
+    hears_attendance: AtomicBool,
+    /// When this writer attended last, in nanoseconds.
+    attended: AtomicU64,
     /// Set when the master turns out to be of 0.3.13, whose clearing of replicas names no tenant.
     clears_by_default_tenant: AtomicBool,
     meter: RpcMeter,
@@ -121,6 +128,8 @@ impl MasterLink {
             tenant: settings.tenant.into_bytes(),
             knows_quiet_revoke: AtomicBool::new(true),
             hears_reports: AtomicBool::new(true),
+            hears_attendance: AtomicBool::new(true),
+            attended: AtomicU64::new(0),
             clears_by_default_tenant: AtomicBool::new(false),
             meter: RpcMeter::default(),
         }))
@@ -339,6 +348,25 @@ impl MasterLink {
                 Ok(())
             }
             Err(error) => Err(error),
+        }
+    }
+
+    /// Tells a master of ours, not too often, that this client writes: it knows by the end of the connection when this
+    /// process has ended, and others may write the keys.
+    fn attend(&self, deadline: &Deadline) {
+        let (now, last) = (self.now().0, self.attended.load(Ordering::Relaxed));
+        if !self.hears_attendance.load(Ordering::Relaxed) || now < last.saturating_add(ATTEND_EVERY) {
+            return;
+        }
+        let is_mine = self.attended.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if is_mine {
+            let args = ClientArgs { client_id: self.client_id };
+            match self.call::<call::Attend, _>(&args, deadline, Repeat::Harmless, |reply| reply) {
+                Err(Error::Rejected { .. }) => self.hears_attendance.store(false, Ordering::Relaxed),
+                // The write that comes next says what is wrong.
+                Err(error) => tracing::debug!(%error, "the master did not hear that this client writes"),
+                Ok(_) => {}
+            }
         }
     }
 

@@ -74,6 +74,11 @@ impl Janitor {
                 tracing::debug!(%segment, %code, "a graceful unmount came too late");
             }
         }
+        for (client, left) in shared.attendance.gone(now) {
+            lane.add(shared.metrics.writers_left, 1);
+            tracing::debug!(event = "writer_left", %client, "a writer closed its connections: what it left unfinished is given up");
+            shared.catalog.writer_left(client, left);
+        }
         if self.liveness.is_due(now) {
             invite_to_give_back();
             shared.catalog.expire_clients(now, effects);

@@ -14,6 +14,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod attendance;
 mod bare;
 mod command;
 mod config;

@@ -15,6 +15,7 @@ use yb_rpc::{BoundListener, Server, ServerSettings, StartError};
 use yb_types::WireVersion;
 use yb_wire::WireProfile;
 
+use crate::attendance::Attendance;
 use crate::config::MasterConfig;
 use crate::control::MasterControl;
 use crate::dial::Dialer;
@@ -260,6 +261,7 @@ pub(crate) fn shared(config: &MasterConfig, versions: &[WireVersion]) -> Result<
         catalog,
         metrics,
         nodes: Nodes::default(),
+        attendance: Attendance::default(),
         suspects: Suspects::default(),
         doubts: Doubts::default(),
         graceful: GracefulUnmounts::default(),

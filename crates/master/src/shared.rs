@@ -14,6 +14,7 @@ use yb_rpc::{ConnectionLimit, CounterSnapshot};
 use yb_types::{MonotonicTime, WireVersion};
 use yb_wire::WireProfile;
 
+use crate::attendance::Attendance;
 use crate::dial::Dialer;
 use crate::doubts::Doubts;
 use crate::graceful::GracefulUnmounts;
@@ -35,6 +36,7 @@ pub(crate) struct Shared {
     pub(crate) catalog: Catalog,
     pub(crate) metrics: MasterMetrics,
     pub(crate) nodes: Nodes,
+    pub(crate) attendance: Attendance,
     pub(crate) suspects: Suspects,
     pub(crate) doubts: Doubts,
     pub(crate) graceful: GracefulUnmounts,

@@ -54,6 +54,7 @@ impl MasterLink {
         deadline: &Deadline,
     ) -> Result<PerKey<Vec<ReplicaDescriptor>>> {
         let Reservation { manner, keys, sizes, config } = wanted;
+        self.attend(deadline);
         let (client_id, tenant_id) = (self.client_id, self.tenant.as_slice());
         let table = self.table_for(&config);
         if let ([key], [size]) = (keys, sizes) {

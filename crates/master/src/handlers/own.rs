@@ -6,6 +6,7 @@ use yb_types::{ErrorCode, Generation};
 use yb_wire::call;
 use yb_wire::messages::{HelloReply, QuiesceQuestion};
 
+use crate::attendance;
 use crate::doubts::{self, Finding};
 use crate::nodes::{MASTER_CAPABILITIES, keeper};
 use crate::service::Context;
@@ -18,6 +19,16 @@ pub(crate) fn hello(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome 
         context.shared.catalog.expect_directory(args.client_id, keeper(args.capabilities));
         Ok(HelloReply { master_version: env!("CARGO_PKG_VERSION"), capabilities: MASTER_CAPABILITIES })
     })
+}
+
+/// A writer says that it lives as long as this connection, or another one over which it said so.
+pub(crate) fn attend(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
+    let Some(args) = context.args::<call::Attend>() else { return reply.bad_arguments() };
+    let (shared, client) = (context.shared, args.client_id);
+    if reply.when_closed(attendance::farewell(shared, client)) && !shared.attendance.came(client) {
+        tracing::debug!(%client, "too many writers attend");
+    }
+    context.typed::<call::Attend>(reply, |_, _| Ok(()))
 }
 
 /// A client found nobody at the data address of a node.

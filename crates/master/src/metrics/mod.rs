@@ -95,6 +95,7 @@ pub(crate) struct MasterMetrics {
     pub(crate) deferred_frees_asked: Counter,
     pub(crate) directory_adopted: Counter,
     pub(crate) directory_refused: Counter,
+    pub(crate) writers_left: Counter,
     pub(crate) journal_commits: Counter,
     pub(crate) journal_bytes: Counter,
     pub(crate) journal_failures: Counter,
@@ -139,6 +140,10 @@ impl MasterMetrics {
         let directory_refused = schema.counter(
             "yuebing_directory_refused_total",
             "Replicas that nodes told and that this master did not take over",
+        );
+        let writers_left = schema.counter(
+            "yuebing_writers_left_total",
+            "Writers that closed their connections; what they left unfinished was given up",
         );
         let journal_commits = schema.counter("yuebing_journal_commits_total", "Writes of the log of the master");
         let journal_bytes = schema.counter("yuebing_journal_bytes_total", "Bytes of these writes");
@@ -215,6 +220,7 @@ impl MasterMetrics {
             deferred_frees_asked,
             directory_adopted,
             directory_refused,
+            writers_left,
             journal_commits,
             journal_bytes,
             journal_failures,

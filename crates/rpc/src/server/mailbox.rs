@@ -1,5 +1,6 @@
 //! How other threads reach a worker: letters in a box and an eventfd that wakes its loop.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,18 +21,36 @@ pub(crate) enum Letter {
     Stop,
 }
 
+/// What somebody wants done when a connection ends.
+type Farewell = Box<dyn FnOnce() + Send>;
+
+/// Connections whose end somebody waits for.
+#[derive(Default)]
+struct Farewells {
+    of: Mutex<BTreeMap<SessionId, Farewell>>,
+    /// Set with the first one: who closes connections need not look before.
+    any: AtomicBool,
+}
+
+impl std::fmt::Debug for Farewells {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Farewells").field("any", &self.any).finish_non_exhaustive()
+    }
+}
+
 /// The box of one worker.
 #[derive(Debug)]
 pub(crate) struct Mailbox {
     letters: Mutex<Vec<Letter>>,
     rung: AtomicBool,
     bell: OwnedFd,
+    farewells: Farewells,
 }
 
 impl Mailbox {
     pub(crate) fn new() -> std::io::Result<Self> {
         let bell = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
-        Ok(Mailbox { letters: Mutex::default(), rung: AtomicBool::new(false), bell })
+        Ok(Mailbox { letters: Mutex::default(), rung: AtomicBool::new(false), bell, farewells: Farewells::default() })
     }
 
     /// Leaves a letter; rings only when the worker has not been rung since it last looked.
@@ -39,6 +58,25 @@ impl Mailbox {
         self.letters.lock().push(letter);
         if !self.rung.swap(true, Ordering::AcqRel) {
             self.ring();
+        }
+    }
+
+    /// What is to be done when a connection ends; `false`: something is already, and that stays.
+    pub(crate) fn when_closed(&self, session: SessionId, farewell: Farewell) -> bool {
+        self.farewells.any.store(true, Ordering::Relaxed);
+        let mut of = self.farewells.of.lock();
+        let is_first = !of.contains_key(&session);
+        if is_first {
+            of.insert(session, farewell);
+        }
+        is_first
+    }
+
+    /// A connection has ended.
+    pub(crate) fn closed(&self, session: SessionId) {
+        if self.farewells.any.load(Ordering::Relaxed) {
+            let farewell = self.farewells.of.lock().remove(&session);
+            farewell.into_iter().for_each(|farewell| farewell());
         }
     }
 

@@ -14,7 +14,7 @@ use super::mailbox::{Letter, Mailbox};
 pub struct ListenerTag(pub u32);
 
 /// A connection of one worker. Slots are reused, generations are not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct SessionId {
     pub(crate) slot: u32,
     pub(crate) generation: u32,
@@ -87,6 +87,12 @@ impl Reply<'_> {
     /// Where the body goes: append to it, and touch nothing before its present end.
     pub fn body(&mut self) -> &mut Vec<u8> {
         self.out
+    }
+
+    /// Has something done, on the worker's thread, when the connection that asks has ended. One thing a connection: `false`
+    /// when there is one already, which stays.
+    pub fn when_closed(&self, farewell: impl FnOnce() + Send + 'static) -> bool {
+        self.mailbox.when_closed(self.session, Box::new(farewell))
     }
 
     /// The body is complete (or is empty).

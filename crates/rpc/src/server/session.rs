@@ -235,6 +235,7 @@ impl<S: Service> Sessions<S> {
             CloseReason::Crowded => counters.closed_crowded.add(1),
         }
         tracing::debug!(?reason, peer = ?session.peer, "connection closed");
+        self.mailbox.closed(session.id);
     }
 
     /// The backend has no more business with this slot.

@@ -361,6 +361,8 @@ rpc_table! {
         ReportSuspectArgs<'a> => ErrorOr<()>, "a client of ours could not write to a node in time: nothing more is placed there until it pings; -101 when no segment is there";
     ReportCorrupt "ReportCorrupt" Yuebing Own V0_3_9:
         ReportCorruptArgs<'a> => ErrorOr<()>, "a client of ours read other bytes of a replica than were written; -704 when it is not there any more, or has another checksum";
+    Attend "Attend" Yuebing Own V0_3_9:
+        ClientArgs => ErrorOr<()>, "a client of ours writes, over this connection among others: if all of them end, it has ended";
     PollDoubts "PollDoubts" Yuebing Own V0_3_9:
         PollDoubtsArgs<'a> => ErrorOr<Vec<DoubtQuestion>>, "a node of ours tells what lies at replicas in doubt and takes new questions";
 }

@@ -1,9 +1,10 @@
-//! Who may call what changes the pool: optionally only over an address of its own, only with a token, or both.
+//! Who may call what changes the pool: whoever shows the token, or without one whoever is on the loopback address; and
+//! optionally only over an address of its own.
 
 use std::sync::Arc;
 
-use axum::extract::Request;
-use axum::http::{StatusCode, header};
+use axum::extract::{ConnectInfo, Request};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::MethodRouter;
@@ -11,14 +12,15 @@ use serde_json::json;
 
 use crate::answer::answer_with;
 use crate::desk::Desk;
+use crate::door::Peer;
 use crate::token::shows;
 
-/// The rules for calls that remove, move or configure something. Off by default, as in the peer.
+/// The rules for calls that remove, move or configure something.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct WriteRules {
     /// Such calls are answered here only; `None`: where all others are.
     pub listen: Option<String>,
-    /// Such calls need `Authorization: Bearer TOKEN`.
+    /// Such calls need `Authorization: Bearer TOKEN`; `None`: they are answered to the loopback address only.
     pub token: Option<String>,
 }
 
@@ -32,7 +34,7 @@ impl std::fmt::Debug for WriteRules {
 /// What a listener does with such calls.
 #[derive(Clone, Debug)]
 pub(crate) enum Gate {
-    /// Answers them; with a token, if there is one.
+    /// Answers them: with the token, or without one to the loopback address.
     Open(Option<Arc<str>>),
     /// Refuses them and names the address that takes them.
     Elsewhere(Arc<str>),
@@ -41,13 +43,8 @@ pub(crate) enum Gate {
 impl Gate {
     /// Puts the gate before a handler.
     pub(crate) fn before(&self, handler: MethodRouter<Desk>) -> MethodRouter<Desk> {
-        match self {
-            Gate::Open(None) => handler,
-            gate => {
-                let gate = gate.clone();
-                handler.layer(from_fn(move |request, next| check(gate.clone(), request, next)))
-            }
-        }
+        let gate = self.clone();
+        handler.layer(from_fn(move |request, next| check(gate.clone(), request, next)))
     }
 }
 
@@ -58,6 +55,13 @@ async fn check(gate: Gate, request: Request, next: Next) -> Response {
             let challenge = [(header::WWW_AUTHENTICATE, "Bearer")];
             (challenge, answer_with(StatusCode::UNAUTHORIZED, body)).into_response()
         }
+        Gate::Open(None) if !is_local(&request) => answer_with(
+            StatusCode::FORBIDDEN,
+            refused(
+                "calls that change something are answered to the loopback address only; from elsewhere they need a \
+                 token (setting admin_token_file)",
+            ),
+        ),
         Gate::Open(_) => next.run(request).await,
         Gate::Elsewhere(address) => answer_with(
             StatusCode::FORBIDDEN,
@@ -66,6 +70,52 @@ async fn check(gate: Gate, request: Request, next: Next) -> Response {
     }
 }
 
+/// From this host, and not from a page of another origin in a browser here.
+fn is_local(request: &Request) -> bool {
+    let peer = request.extensions().get::<ConnectInfo<Peer>>();
+    let local = peer.is_some_and(|ConnectInfo(Peer(address))| address.is_loopback());
+    let header = |name| request.headers().get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+    let same_origin = match (header(header::ORIGIN), header(header::HOST)) {
+        (None, _) => !request.headers().contains_key(header::ORIGIN),
+        (Some(origin), Some(host)) => origin.split_once("://").is_some_and(|(_, from)| from == host),
+        (Some(_), None) => false,
+    };
+    local && same_origin
+}
+
 fn refused(message: &str) -> serde_json::Value {
     json!({"success": false, "error_code": yb_types::ErrorCode::UNAVAILABLE_IN_CURRENT_MODE.0, "error_message": message})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::body::Body;
+    use std::net::IpAddr;
+
+    fn local(peer: &str, headers: &[(&str, &str)]) -> bool {
+        let mut request = Request::builder().uri("/api/v1/remove_all").method("POST");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let mut request = request.body(Body::empty()).unwrap();
+        let peer = peer.parse::<IpAddr>().unwrap().to_canonical();
+        request.extensions_mut().insert(ConnectInfo(Peer(peer)));
+        is_local(&request)
+    }
+
+    #[test]
+    fn without_a_token_only_this_host_changes_something_and_no_page_of_somebody_else() {
+        assert!(local("127.0.0.1", &[]) && local("::1", &[]) && local("127.9.9.9", &[]));
+        assert!(local("::ffff:127.0.0.1", &[]));
+        assert!(!local("10.0.0.1", &[]) && !local("::ffff:10.0.0.1", &[]) && !local("fe80::1", &[]));
+        let (host, own) = (("Host", "localhost:9003"), ("Origin", "http://localhost:9003"));
+        assert!(local("127.0.0.1", &[host, own]) && !local("10.0.0.1", &[host, own]));
+        for other in ["http://evil.example", "http://localhost:80", "null", ""] {
+            assert!(!local("127.0.0.1", &[host, ("Origin", other)]), "{other}");
+        }
+        assert!(!local("127.0.0.1", &[own]));
+        let nobody = Request::builder().body(Body::empty()).unwrap();
+        assert!(!is_local(&nobody), "nobody knows who asks");
+    }
 }

@@ -5,17 +5,19 @@
 
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use axum::serve::Listener;
+use axum::extract::connect_info::Connected;
+use axum::serve::{IncomingStream, Listener};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Sleep, sleep};
+use yb_secure::Security;
 
 /// Most connections; further ones are closed at once.
 const MAX_CONNECTIONS: usize = 1024;
@@ -28,11 +30,22 @@ const AFTER_ANSWER: Duration = Duration::from_secs(75);
 pub(crate) struct Door {
     listener: TcpListener,
     places: Arc<Semaphore>,
+    security: Option<Arc<Security>>,
+}
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer(pub(crate) IpAddr);
+
+impl Connected<IncomingStream<'_, Door>> for Peer {
+    fn connect_info(stream: IncomingStream<'_, Door>) -> Self {
+        Peer(stream.remote_addr().ip().to_canonical())
+    }
 }
 
 impl Door {
-    pub(crate) fn new(listener: TcpListener) -> Self {
-        Door { listener, places: Arc::new(Semaphore::new(MAX_CONNECTIONS)) }
+    pub(crate) fn new(listener: TcpListener, security: Option<Arc<Security>>) -> Self {
+        Door { listener, places: Arc::new(Semaphore::new(MAX_CONNECTIONS)), security }
     }
 }
 
@@ -43,6 +56,9 @@ impl Listener for Door {
     async fn accept(&mut self) -> (Visitor, SocketAddr) {
         loop {
             let (stream, peer) = Listener::accept(&mut self.listener).await;
+            if self.security.as_ref().is_some_and(|security| !security.takes_plain("http", peer.ip())) {
+                continue;
+            }
             let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else { continue };
             // Only latency suffers when this fails.
             let _ = stream.set_nodelay(true);

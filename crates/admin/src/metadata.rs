@@ -15,9 +15,10 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use yb_env::Clock;
 use yb_metadata::{Caller, INSTANCE_HEADER, Keys, LEASE_HEADER, Limits, Reply, Table};
+use yb_secure::Security;
 
 use crate::query::Query;
-use crate::server::{AdminError, Site};
+use crate::server::{AdminError, Site, SiteOptions};
 use crate::token::shows;
 
 /// Every answer says this, though it is text: clients of the peer's server are used to it.
@@ -40,6 +41,8 @@ pub struct MetadataOptions {
     pub max_bodies: usize,
     /// What a request without a key is told: the peer's two servers have different words.
     pub missing_key: Reply,
+    /// From where requests are taken, as the plain wire is; `None`: from everywhere.
+    pub security: Option<Arc<Security>>,
     /// The clock of the leases.
     pub clock: Clock,
 }
@@ -77,6 +80,7 @@ impl MetadataOptions {
             token: lookup("MC_METADATA_HTTP_TOKEN").filter(|token| !token.is_empty()),
             max_bodies: usize::try_from(bodies).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS),
             missing_key: Table::no_key(),
+            security: None,
             clock: Clock::real(),
         }
     }
@@ -112,7 +116,13 @@ impl MetadataServer {
             .route("/health", get(async || "OK"))
             .fallback(async || (StatusCode::NOT_FOUND, "404: Not Found"))
             .with_state(Arc::clone(&desk));
-        let site = Site::start("yb-metadata", "metadata", &desk.options.listen, pages)?;
+        let site = Site::start(SiteOptions {
+            thread: "yb-metadata",
+            what: "metadata",
+            listen: &desk.options.listen,
+            security: desk.options.security.clone(),
+            pages,
+        })?;
         Ok(MetadataServer { site, desk })
     }
 

@@ -7,10 +7,11 @@ use std::thread::JoinHandle;
 
 use axum::Router;
 use tokio::sync::{Semaphore, watch};
+use yb_secure::Security;
 
 use crate::access::{Gate, WriteRules};
 use crate::desk::Parts;
-use crate::door::Door;
+use crate::door::{Door, Peer};
 use crate::handlers::router;
 
 /// How the server is set up.
@@ -74,11 +75,13 @@ impl Admin {
         let mut write_site = None;
         if let Some(listen) = &options.write.listen {
             let pages = router(parts.clone(), &open, Arc::clone(&limit));
-            let site = Site::start("yb-admin-write", "write", listen, pages)?;
+            let site =
+                Site::start(SiteOptions { thread: "yb-admin-write", what: "write", listen, security: None, pages })?;
             gate = Gate::Elsewhere(Arc::from(site.address.to_string()));
             write_site = Some(site);
         }
-        let site = Site::start("yb-admin", "admin", &options.listen, router(parts, &gate, limit))?;
+        let (listen, pages) = (&options.listen, router(parts, &gate, limit));
+        let site = Site::start(SiteOptions { thread: "yb-admin", what: "admin", listen, security: None, pages })?;
         Ok(Admin { site, write_site })
     }
 
@@ -101,17 +104,33 @@ pub(crate) struct Site {
     thread: Option<JoinHandle<()>>,
 }
 
+/// A listener to open.
+pub(crate) struct SiteOptions<'a> {
+    /// Name of its thread.
+    pub(crate) thread: &'a str,
+    /// Its word in messages: `admin`, `write` or `metadata`.
+    pub(crate) what: &'static str,
+    /// Host and port.
+    pub(crate) listen: &'a str,
+    /// From where connections are taken; `None`: from everywhere.
+    pub(crate) security: Option<Arc<Security>>,
+    /// What is served.
+    pub(crate) pages: Router,
+}
+
 impl Site {
-    /// `what` is its word in messages: `admin` or `metadata`.
-    pub(crate) fn start(thread: &str, what: &'static str, listen: &str, pages: Router) -> Result<Site, AdminError> {
+    pub(crate) fn start(options: SiteOptions<'_>) -> Result<Site, AdminError> {
+        let SiteOptions { thread, what, listen, security, pages } = options;
         let failed = |source| AdminError::Listen { what, listen: listen.to_owned(), source };
         let listener = TcpListener::bind(listen).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let (stop, stopped) = watch::channel(false);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(AdminError::Thread)?;
-        let thread = yb_env::spawn_thread(thread, move || runtime.block_on(serve(listener, what, pages, stopped)))
-            .map_err(AdminError::Thread)?;
+        let thread = yb_env::spawn_thread(thread, move || {
+            runtime.block_on(serve(Opened { listener, what, security }, pages, stopped))
+        })
+        .map_err(AdminError::Thread)?;
         Ok(Site { address, stop, thread: Some(thread) })
     }
 }
@@ -125,14 +144,22 @@ impl Drop for Site {
     }
 }
 
-async fn serve(listener: TcpListener, what: &'static str, pages: Router, mut stopped: watch::Receiver<bool>) {
-    let listener = match tokio::net::TcpListener::from_std(listener) {
-        Ok(listener) => Door::new(listener),
+struct Opened {
+    listener: TcpListener,
+    what: &'static str,
+    security: Option<Arc<Security>>,
+}
+
+async fn serve(opened: Opened, pages: Router, mut stopped: watch::Receiver<bool>) {
+    let what = opened.what;
+    let listener = match tokio::net::TcpListener::from_std(opened.listener) {
+        Ok(listener) => Door::new(listener, opened.security),
         Err(error) => {
             tracing::error!(%error, what, "an HTTP server cannot take its listener");
             return;
         }
     };
+    let pages = pages.into_make_service_with_connect_info::<Peer>();
     let server = async { axum::serve(listener, pages).await };
     tokio::select! {
         result = server => {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
+use yb_secure::Security;
 use yb_transfer::rdma::{RdmaMode, RdmaSettings};
 use yb_transfer::{AddressError, Engine, EngineSettings, Notification, RemoteRegion, SegmentHandle};
 use yb_types::MonotonicTime;
@@ -299,6 +300,7 @@ fn build(options: &ClassicOptions) -> Result<Engine, ClassicError> {
 
 fn settings(options: &ClassicOptions, store: bool) -> Result<EngineSettings, ClassicError> {
     let mut settings = EngineSettings::from_env(|name| std::env::var(name).ok());
+    settings.security = Security::from_env().map_err(|error| ClassicError::new(StatusCode::InvalidArgument, error))?;
     settings.shm &= options.same_host;
     settings.in_process = options.same_host;
     settings.rdma = rdma(options);

@@ -1,6 +1,7 @@
 //! From a master's address to a client, and from a client's errors to exit codes.
 
 use yb_client::{Client, ClientConfig, Error};
+use yb_secure::Security;
 
 use crate::args::{MasterAddress, Tenant};
 use crate::failure::{Exit, Failure, Outcome};
@@ -26,6 +27,7 @@ fn connect_with(master: &str, change: impl FnOnce(ClientConfig) -> ClientConfig)
     let config = ClientConfig {
         master_address: master.to_owned(),
         local_hostname: "127.0.0.1".to_owned(),
+        security: Security::from_env().map_err(|error| Failure::new(Exit::Usage, error.to_string()))?,
         ..ClientConfig::default()
     };
     Client::connect(change(config)).map_err(|e| failure(&format!("master {master}"), &e))

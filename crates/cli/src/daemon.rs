@@ -9,6 +9,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use tracing_subscriber::EnvFilter;
 use yb_admin::{MetadataOptions, MetadataServer};
 use yb_master::CommandStyle;
+use yb_secure::Security;
 
 use crate::args::MetadataServerArgs;
 use crate::failure::{Exit, Failure, Outcome};
@@ -68,6 +69,7 @@ fn serve_metadata(args: &MetadataServerArgs) -> Outcome {
         format!("{}:{}", args.host, args.port)
     };
     let mut options = MetadataOptions::from_env(listen, lookup);
+    options.security = Security::from_env().map_err(|error| Failure::new(Exit::Usage, error.to_string()))?;
     options.limits.replace = args.newest_wins;
     // With a token the server keeps to the rules of 0.3.14.
     options.limits.unchanged = options.token.is_some();

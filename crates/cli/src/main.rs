@@ -78,6 +78,7 @@ fn run(command: &Command) -> Outcome {
         Command::Doctor(args) => commands::doctor::run(args),
         Command::Bench(command) => commands::bench::run(command),
         Command::Trace(command) => commands::trace::run(command),
+        Command::Certs(args) => commands::certs::run(args),
         Command::Topology(args) => commands::topology::run(args),
         Command::Master(_) | Command::Node(_) | Command::MetadataServer(_) | Command::TransferEngineBench(_) => Ok(()),
     }

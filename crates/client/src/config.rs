@@ -128,6 +128,9 @@ pub struct ClientConfig {
     pub async_threads: usize,
     /// Connections for data calls to the master; each carries many requests at a time.
     pub master_connections: usize,
+    /// How connections to the master and to peers are secured, and who may connect to memory that is lent; `None`: the plain
+    /// wire. [`ClientConfig::from_env`] reads it.
+    pub security: Option<std::sync::Arc<yb_secure::Security>>,
 }
 
 impl Default for ClientConfig {
@@ -166,6 +169,7 @@ impl Default for ClientConfig {
             ping_interval: Duration::from_secs(1),
             async_threads: 4,
             master_connections: 1,
+            security: None,
         }
     }
 }

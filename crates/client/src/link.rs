@@ -14,6 +14,7 @@ use std::time::Duration;
 use smallvec::{SmallVec, smallvec};
 use yb_env::Clock;
 use yb_rpc::{ClientPool, ClientSettings, RpcAddress, RpcError};
+use yb_secure::Security;
 use yb_types::{
     ClientId, ClientStatus, ErrorCode, MonotonicTime, ReplicaDescriptor, ReplicaId, ReplicateConfig, Segment, SegmentId,
 };
@@ -105,6 +106,7 @@ pub(crate) struct LinkSettings {
     pub(crate) version: WireVersion,
     pub(crate) client_id: ClientId,
     pub(crate) tenant: String,
+    pub(crate) security: Option<Arc<Security>>,
 }
 
 impl MasterLink {
@@ -116,6 +118,7 @@ impl MasterLink {
             max_connections: settings.connections,
             connect_timeout: settings.connect_timeout,
             clock: clock.clone(),
+            security: settings.security,
             ..ClientSettings::default()
         };
         Ok(Arc::new(MasterLink {

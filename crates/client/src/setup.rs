@@ -116,6 +116,7 @@ pub(crate) fn link_settings(config: &ClientConfig, client_id: ClientId, connecti
         version: config.wire_version,
         client_id,
         tenant: config.tenant_id.clone(),
+        security: config.security.clone(),
     }
 }
 
@@ -140,6 +141,7 @@ pub(crate) fn start_engine(config: &ClientConfig, clock: &Clock, client_id: Clie
     let mut settings = EngineSettings {
         client_id,
         shm: config.shared_memory,
+        security: config.security.clone(),
         ..EngineSettings::from_env(|name| std::env::var(name).ok())
     };
     if PROGRESS_VARIABLES.iter().all(|name| std::env::var_os(name).is_none()) {

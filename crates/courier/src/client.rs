@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use yb_rpc::{ClientPool, ClientSettings, Payload, RpcAddress, RpcError};
+use yb_secure::Security;
 
 /// Most connections to one receiver, of each kind.
 const MAX_CONNECTIONS: usize = 16;
@@ -61,13 +62,19 @@ type Lines = BTreeMap<(SocketAddr, Kind), Vec<Arc<ClientPool>>>;
 #[derive(Debug)]
 struct Inner {
     limits: ClientLimits,
+    security: Option<Arc<Security>>,
     lines: Mutex<Lines>,
 }
 
 impl Client {
     /// A client without connections yet.
     pub fn new(limits: ClientLimits) -> Client {
-        Client(Arc::new(Inner { limits, lines: Mutex::default() }))
+        Client::secured(limits, None)
+    }
+
+    /// As [`Client::new`], with connections that are secured.
+    pub fn secured(limits: ClientLimits, security: Option<Arc<Security>>) -> Client {
+        Client(Arc::new(Inner { limits, security, lines: Mutex::default() }))
     }
 
     /// Sends a message to the receiver at `address`; `done` learns when it has been taken.
@@ -111,6 +118,12 @@ impl Client {
         });
     }
 
+    /// The peer's receiver sends a tensor back whole.
+    fn settings(&self) -> ClientSettings {
+        let security = self.0.security.clone();
+        ClientSettings { max_connections: 1, max_reply_bytes: u32::MAX, security, ..ClientSettings::default() }
+    }
+
     /// A connection with nothing under way if there is one, or may be another one; else one after the other.
     fn line(&self, address: SocketAddr, kind: Kind) -> Arc<ClientPool> {
         let mut lines = self.0.lines.lock();
@@ -122,13 +135,13 @@ impl Client {
             return Arc::clone(idle);
         }
         if to.len() < self.0.limits.connections.clamp(1, MAX_CONNECTIONS) {
-            let settings = line_settings();
+            let settings = self.settings();
             to.push(Arc::new(ClientPool::new(RpcAddress::Tcp(address), settings)));
             to.rotate_right(1);
         } else {
             to.rotate_left(1);
         }
-        to.first().map_or_else(|| Arc::new(ClientPool::new(RpcAddress::Tcp(address), line_settings())), Arc::clone)
+        to.first().map_or_else(|| Arc::new(ClientPool::new(RpcAddress::Tcp(address), self.settings())), Arc::clone)
     }
 }
 
@@ -138,9 +151,4 @@ fn resolve(name: &str) -> Result<SocketAddr, SendError> {
         RpcAddress::Tcp(address) => Ok(address),
         RpcAddress::Unix(_) => Err(wrong("a UNIX socket is no receiver".to_owned())),
     }
-}
-
-/// The peer's receiver sends a tensor back whole.
-fn line_settings() -> ClientSettings {
-    ClientSettings { max_connections: 1, max_reply_bytes: u32::MAX, ..ClientSettings::default() }
 }

@@ -14,6 +14,7 @@ use foldhash::fast::FixedState;
 use yb_rpc::{
     DeferredReply, Listener, ListenerTag, Outcome, Reply, Request, RpcAddress, ServerLimits, ServerSettings, Service,
 };
+use yb_secure::Security;
 
 use crate::message::{Message, NotAMessage, answer, read};
 use crate::tensor::TensorHead;
@@ -147,6 +148,19 @@ impl Server {
     /// # Errors
     /// [`StartError`].
     pub fn start(address: &str, threads: usize, receiver: Arc<dyn Receiver>) -> Result<Server, StartError> {
+        Server::start_secured(address, threads, receiver, None)
+    }
+
+    /// As [`Server::start`], for those that `security` lets in.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn start_secured(
+        address: &str,
+        threads: usize,
+        receiver: Arc<dyn Receiver>,
+        security: Option<Arc<Security>>,
+    ) -> Result<Server, StartError> {
         let full = if address.starts_with(':') { format!("0.0.0.0{address}") } else { address.to_owned() };
         let listen =
             RpcAddress::resolve(&full).map_err(|source| StartError::Address { address: address.to_owned(), source })?;
@@ -158,7 +172,7 @@ impl Server {
             handles.push(yb_env::spawn_thread("yb-courier", move || hand_out(&queue, receiver.as_ref()))?);
             desk.threads.push(sender);
         }
-        let settings = ServerSettings { limits: limits(), ..ServerSettings::default() };
+        let settings = ServerSettings { limits: limits(), security, ..ServerSettings::default() };
         let listener = Listener { address: listen, tag: ListenerTag(0) };
         let rpc = yb_rpc::Server::start(settings, &[listener], Arc::new(desk))?;
         let port = rpc.listeners().first().and_then(|bound| match &bound.address {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use yb_client::Client;
 use yb_env::Clock;
 use yb_rpc::{Listener, ListenerTag, OpenListeners, Server, ServerLimits, ServerSettings};
+use yb_secure::Security;
 use yb_wire::side_channel::{port_of, socket_name};
 
 use crate::door::{self, Bell};
@@ -36,13 +37,15 @@ pub struct DaemonSettings {
     pub users: Users,
     /// How long a dummy whose process cannot be seen may be silent.
     pub patience: Duration,
+    /// Who may call, and how; `None`: everybody who reaches the port, over the plain wire.
+    pub security: Option<Arc<Security>>,
 }
 
 impl DaemonSettings {
     /// With the peer's defaults, for RPC at `listen`.
     pub fn at(listen: SocketAddr) -> Self {
         let (users, patience) = (Users::default(), Duration::from_secs(10));
-        DaemonSettings { listen, socket_name: None, threads: 1, users, patience }
+        DaemonSettings { listen, socket_name: None, threads: 1, users, patience, security: None }
     }
 
     /// For dummies that know the name of the side channel: RPC on loopback, at the port from which dummies derive this
@@ -128,6 +131,7 @@ impl Doors {
             workers: settings.threads,
             // Values of a put may travel inside the call.
             limits: ServerLimits { max_body_bytes: u32::MAX, max_buffered_bytes: 8 << 30, ..ServerLimits::default() },
+            security: settings.security.clone(),
             ..ServerSettings::default()
         };
         let server = Server::start_on(of_rpc, rpc, Arc::clone(&service))?;

@@ -1,8 +1,10 @@
 //! What a dummy client is told at setup.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use yb_client::CallLimits;
+use yb_secure::Security;
 
 /// The port of a daemon whose address names none.
 const DEFAULT_PORT: u16 = 50_052;
@@ -23,6 +25,8 @@ pub struct DummyConfig {
     pub connect_timeout: Duration,
     /// Time between two pings.
     pub ping_interval: Duration,
+    /// How the connection to the daemon is secured; `None`: it is plain.
+    pub security: Option<Arc<Security>>,
 }
 
 impl DummyConfig {
@@ -34,6 +38,7 @@ impl DummyConfig {
             limits: CallLimits { base: Duration::from_secs(10), bytes_per_second: 50_000_000 },
             connect_timeout: Duration::from_secs(1),
             ping_interval: Duration::from_secs(1),
+            security: None,
         }
     }
 

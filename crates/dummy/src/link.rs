@@ -48,6 +48,7 @@ impl DaemonLink {
             max_connections: CONNECTIONS,
             connect_timeout: config.connect_timeout,
             clock,
+            security: config.security.clone(),
             ..ClientSettings::default()
         };
         let pool = ClientPool::new(address.clone(), settings);

@@ -2,6 +2,7 @@
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use yb_admin::{AdminOptions, MetadataOptions, WriteRules};
@@ -11,6 +12,7 @@ use yb_jobs::{HeatMode, HeatSettings, QueueLimits, RepairSettings};
 use yb_metadata::{Keys, Reply};
 use yb_pack::Limits;
 use yb_rpc::{BackendChoice, Listener, ListenerTag, ServerLimits};
+use yb_secure::{Security, SecuritySettings};
 use yb_settings::{SettingsError, Source, Values};
 use yb_types::{ReplicaId, WireVersion};
 
@@ -74,6 +76,8 @@ pub struct MasterConfig {
     pub dial_back: Option<Duration>,
     /// The log of the master; `None` for none.
     pub journal: Option<JournalOptions>,
+    /// Who may connect, and how; `None`: everybody, over the plain wire.
+    pub security: Option<Arc<Security>>,
     /// The clock of everything.
     pub clock: Clock,
     /// Where the settings came from, so that they can be read again; `None` for a master inside another process.
@@ -114,6 +118,7 @@ impl MasterConfig {
             put_wait: Duration::from_millis(100),
             dial_back: Some(Duration::from_secs(2)),
             journal: None,
+            security: None,
             clock: Clock::real(),
             origin: None,
         }
@@ -131,10 +136,11 @@ impl MasterConfig {
             0 => values.number("port"),
             port => port,
         };
+        let security = security(values)?;
         let admin = AdminOptions {
             listen: join_host(values.text("metrics_host"), values.number("metrics_port")),
             max_requests: whole(values, "admin_max_connections"),
-            write: write_rules(values),
+            write: write_rules(values)?,
         };
         let unix_socket = values.text("rpc_unix_socket");
         let advertise = values.text("advertise_address");
@@ -153,7 +159,7 @@ impl MasterConfig {
             limits: limits(values),
             message_limits: Limits { max_elements: narrow(values, "max_request_elements") },
             admin: Some(admin),
-            metadata: values.flag("enable_http_metadata_server").then(|| metadata(values)),
+            metadata: values.flag("enable_http_metadata_server").then(|| metadata(values, security.clone())),
             metadata_cleanup: metadata_cleanup(values)?,
             report: values.flag("enable_metric_reporting"),
             catalog: catalog(values)?,
@@ -165,6 +171,7 @@ impl MasterConfig {
             put_wait: millis(values, "put_wait"),
             dial_back: values.flag("dial_back").then(|| Duration::from_millis(values.number("dial_back_timeout"))),
             journal: journal(values),
+            security,
             clock: Clock::real(),
             origin: None,
         })
@@ -194,12 +201,29 @@ fn journal(values: &Values) -> Option<JournalOptions> {
     (!path.is_empty()).then(options)
 }
 
-fn write_rules(values: &Values) -> WriteRules {
-    let (port, token) = (values.number("admin_write_port"), values.text("admin_token"));
-    WriteRules {
-        listen: (port != 0).then(|| join_host(values.text("admin_write_host"), port)),
-        token: (!token.is_empty()).then(|| token.to_owned()),
-    }
+fn security(values: &Values) -> Result<Option<Arc<Security>>, SettingsError> {
+    let settings = SecuritySettings::from_values(values, |name| std::env::var(name).ok());
+    settings
+        .and_then(|settings| Security::open(&settings))
+        .and_then(|security| security.as_ref().map_or(Ok(()), |security| security.can_serve()).map(|()| security))
+        .map_err(|error| SettingsError::Conflict(error.to_string()))
+}
+
+fn write_rules(values: &Values) -> Result<WriteRules, SettingsError> {
+    let (port, token, file) =
+        (values.number("admin_write_port"), values.text("admin_token"), values.text("admin_token_file"));
+    let token = match (token, file) {
+        ("", "") => None,
+        (token, "") => Some(token.to_owned()),
+        ("", file) => {
+            let wrong = |why: String| illegal("admin_token_file", file, why);
+            let text = std::fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
+            let first = text.lines().next().map(str::trim).filter(|token| !token.is_empty());
+            Some(first.ok_or_else(|| wrong("its first line is empty".to_owned()))?.to_owned())
+        }
+        _ => return Err(SettingsError::Conflict("admin_token and admin_token_file are both set".to_owned())),
+    };
+    Ok(WriteRules { listen: (port != 0).then(|| join_host(values.text("admin_write_host"), port)), token })
 }
 
 fn metadata_cleanup(values: &Values) -> Result<Option<Keys>, SettingsError> {
@@ -214,10 +238,11 @@ fn metadata_cleanup(values: &Values) -> Result<Option<Keys>, SettingsError> {
 }
 
 /// The server as it stands in the peer's master: an address record may be written again as it is.
-fn metadata(values: &Values) -> MetadataOptions {
+fn metadata(values: &Values, security: Option<Arc<Security>>) -> MetadataOptions {
     let listen = join_host(values.text("http_metadata_server_host"), values.number("http_metadata_server_port"));
     let mut options = MetadataOptions::from_env(listen, |name| std::env::var(name).ok());
     options.limits.unchanged = true;
+    options.security = security;
     MetadataOptions { missing_key: Reply::text(400, "Missing key parameter"), ..options }
 }
 
@@ -291,6 +316,9 @@ fn limits(values: &Values) -> ServerLimits {
     ServerLimits {
         max_body_bytes: narrow(values, "max_request_body"),
         max_connections: whole(values, "max_connections"),
+        max_connections_per_address: whole(values, "max_connections_per_address"),
+        max_deferred_per_address: whole(values, "max_deferred_per_address"),
+        max_buffered_per_address: whole(values, "max_buffered_per_address"),
         max_unsent_bytes: whole(values, "max_unsent_bytes"),
         max_buffered_bytes: whole(values, "max_buffered_bytes"),
         stalled_frame_timeout: millis(values, "partial_request_timeout"),

@@ -114,10 +114,12 @@ impl Master {
             cores: config.cores.clone(),
             limits: config.limits.clone(),
             clock: config.clock.clone(),
+            security: config.security.clone(),
         };
         let service = Arc::new(MasterService { shared: Arc::clone(&master.shared) });
         let server = Server::start(settings, &listeners, service)?;
         let counters = server.counters();
+        let _ = master.shared.security.set(config.security.clone());
         let _ = master.shared.connection_limit.set(server.connection_limit());
         // The cells are empty: they are set once, here.
         let _ = master.shared.server_counters.set(Box::new(move || counters.snapshot()));
@@ -275,6 +277,7 @@ pub(crate) fn shared(config: &MasterConfig, versions: &[WireVersion]) -> Result<
         profiles: versions.iter().map(|version| WireProfile::of(*version)).collect(),
         listeners: OnceLock::new(),
         server_counters: OnceLock::new(),
+        security: OnceLock::new(),
         connection_limit: OnceLock::new(),
         cleaned: OnceLock::new(),
         policies,

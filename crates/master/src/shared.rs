@@ -54,6 +54,8 @@ pub(crate) struct Shared {
     /// Text of every listener, for people.
     pub(crate) listeners: std::sync::OnceLock<Vec<String>>,
     pub(crate) server_counters: std::sync::OnceLock<ServerCounters>,
+    /// Who may connect, once the server runs.
+    pub(crate) security: std::sync::OnceLock<Option<Arc<yb_secure::Security>>>,
     pub(crate) connection_limit: std::sync::OnceLock<ConnectionLimit>,
     /// Where clients that stopped pinging leave no records, and under which keys.
     pub(crate) cleaned: std::sync::OnceLock<(MetadataLedger, Keys)>,
@@ -144,6 +146,11 @@ impl Shared {
     }
 
     /// The counters of the RPC server; zeros before it stands.
+    /// What came of connections that had to be secured, or plain from a known address.
+    pub(crate) fn security_stats(&self) -> yb_secure::SecurityStats {
+        self.security.get().and_then(Option::as_ref).map(|security| security.stats()).unwrap_or_default()
+    }
+
     pub(crate) fn server_counts(&self) -> CounterSnapshot {
         self.server_counters.get().map(|read| read()).unwrap_or_default()
     }

@@ -1,9 +1,11 @@
 //! What a node is told.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::sync::Arc;
 
 use yb_client::ClientConfig;
 use yb_daemon::{BadUsers, DaemonSettings, Users};
+use yb_secure::{Security, SecurityError, SecuritySettings};
 use yb_settings::Values;
 
 /// How a node is set up.
@@ -40,6 +42,8 @@ pub struct NodeConfig {
     pub dummies: Option<DummyService>,
     /// Port of the HTTP page at `listen_host`; `None`: none is served.
     pub page_port: Option<u16>,
+    /// Who may connect, and how; `None`: everybody, over the plain wire.
+    pub security: Option<Arc<Security>>,
 }
 
 /// How dummy clients are served.
@@ -75,13 +79,16 @@ pub enum ConfigError {
     /// The users that may attach are not named.
     #[error("dummy_users: {0}")]
     Users(#[from] BadUsers),
+    /// Connections cannot be secured as asked for.
+    #[error(transparent)]
+    Security(#[from] SecurityError),
 }
 
 impl NodeConfig {
     /// From settings of [`crate::NODE`].
     ///
     /// # Errors
-    /// [`ConfigError::Users`].
+    /// [`ConfigError::Users`], [`ConfigError::Security`].
     pub fn from_values(values: &Values) -> Result<Self, ConfigError> {
         let dummies = DummyService {
             threads: usize::try_from(values.number("threads")).unwrap_or(1),
@@ -105,6 +112,7 @@ impl NodeConfig {
             tenant_id: values.text("tenant_id").to_owned(),
             dummies: values.flag("serve_dummies").then_some(dummies),
             page_port: values.flag("enable_http_server").then(|| port("http_port")),
+            security: Security::open(&SecuritySettings::from_values(values, |name| std::env::var(name).ok())?)?,
         })
     }
 
@@ -136,6 +144,7 @@ impl NodeConfig {
             data_port: self.data_port,
             shared_memory: self.shared_memory,
             populate_segment: self.populate,
+            security: self.security.clone(),
             segment_file: (!self.segment_file.is_empty()).then(|| self.segment_file.clone().into()),
             ..ClientConfig::default()
         })
@@ -148,7 +157,7 @@ impl NodeConfig {
     pub(crate) fn daemon(&self) -> Result<Option<DaemonSettings>, ConfigError> {
         let Some(DummyService { threads, users }) = self.dummies.clone() else { return Ok(None) };
         let listen = self.listen_at(self.port)?;
-        Ok(Some(DaemonSettings { threads, users, ..DaemonSettings::at(listen) }))
+        Ok(Some(DaemonSettings { threads, users, security: self.security.clone(), ..DaemonSettings::at(listen) }))
     }
 
     fn listen_at(&self, port: u16) -> Result<SocketAddr, ConfigError> {

@@ -3,7 +3,7 @@
 //! Names and defaults: `mooncake_client --help` of 0.3.13. Those that belong to features of the daemon which a node does
 //! not have are refused when set.
 
-use yb_settings::{Kind, Setting, Table, Unit};
+use yb_settings::{Kind, SECURITY, SECURITY_TITLE, Setting, Table, Unit};
 
 const OFFLOAD: &str = "offload to the node's disk";
 
@@ -72,6 +72,7 @@ pub static NODE: Table = Table {
                 Setting::peer("http_port", Kind::U32, "9300", "Its port, with enable_http_server. 0 takes any free one.").port(),
             ],
         ),
+        (SECURITY_TITLE, SECURITY),
         (
             "Logging",
             &[

@@ -95,6 +95,9 @@ impl EngineBuilder {
     /// [`StartError`]: an address in use, no threads or descriptors left, a memory device that cannot be mapped, RDMA
     /// that is required and not there; with a store, a name that cannot be published.
     pub fn build(self) -> Result<Engine, StartError> {
+        if let Some(security) = self.settings.security.as_ref().filter(|_| self.settings.listen.is_some()) {
+            security.can_serve()?;
+        }
         let sockets = self.settings.listen.map(|listen| Sockets::bind(listen, &self.settings)).transpose()?;
         let serving = sockets.as_ref().map(|sockets| sockets.serving(self.settings.shm)).transpose()?;
         let counters = Arc::new(EngineCounters::default());

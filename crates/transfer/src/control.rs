@@ -5,12 +5,13 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use socket2::Socket;
 use yb_types::MonotonicTime;
 
 use crate::engine::Shared;
@@ -30,12 +31,21 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 pub(crate) struct ControlPort {
     pub(crate) reactor: Reactor,
     pub(crate) mailbox: Mutex<Mailbox>,
+    /// Connections that were let in by another thread, and how many are being judged.
+    handed_over: Mutex<Vec<Socket>>,
+    judged: AtomicUsize,
     stop: AtomicBool,
 }
 
 impl ControlPort {
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(ControlPort { reactor: Reactor::new()?, mailbox: Mutex::default(), stop: AtomicBool::new(false) })
+        Ok(ControlPort {
+            reactor: Reactor::new()?,
+            mailbox: Mutex::default(),
+            handed_over: Mutex::default(),
+            judged: AtomicUsize::new(0),
+            stop: AtomicBool::new(false),
+        })
     }
 
     pub(crate) fn stop(&self) {
@@ -95,6 +105,9 @@ impl ControlThread {
                     token => self.advance(token),
                 }
             }
+            for socket in std::mem::take(&mut *port.handed_over.lock()) {
+                self.adopt(socket);
+            }
             self.sweep();
         }
     }
@@ -102,7 +115,7 @@ impl ControlThread {
     fn accept(&mut self) {
         loop {
             match self.listener.accept() {
-                Ok((stream, _)) => self.adopt(stream),
+                Ok((stream, peer)) => self.judge(stream, peer),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
@@ -114,14 +127,37 @@ impl ControlThread {
         }
     }
 
-    fn adopt(&mut self, stream: TcpStream) {
+    /// Lets a connection in, or not.
+    fn judge(&mut self, stream: TcpStream, peer: SocketAddr) {
+        // Only latency suffers when this fails.
+        let _ = stream.set_nodelay(true);
+        let Some(security) = &self.shared.settings.security else { return self.adopt(stream.into()) };
+        let (port, shared) = (Arc::clone(&self.port), Arc::clone(&self.shared));
+        if port.judged.fetch_add(1, Ordering::SeqCst) >= self.shared.settings.max_handshakes {
+            port.judged.fetch_sub(1, Ordering::SeqCst);
+            shared.counters.refused.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        security.admit("handshake", stream.into(), peer, move |admitted| {
+            port.judged.fetch_sub(1, Ordering::SeqCst);
+            match admitted {
+                Some(admitted) => {
+                    port.handed_over.lock().push(admitted.socket);
+                    port.reactor.wake();
+                }
+                None => drop(shared.counters.refused.fetch_add(1, Ordering::Relaxed)),
+            }
+        });
+    }
+
+    fn adopt(&mut self, stream: Socket) {
         if self.sessions.len() >= self.shared.settings.max_handshakes
             && let Some(oldest) = self.sessions.keys().next().copied()
         {
             self.shared.counters.refused.fetch_add(1, Ordering::Relaxed);
             self.close(oldest);
         }
-        let ready = stream.set_nonblocking(true).and_then(|()| stream.set_nodelay(true));
+        let ready = stream.set_nonblocking(true);
         let token = self.next_token;
         self.next_token += 1;
         if ready.and_then(|()| self.port.reactor.add(&stream, token, Wants::Read)).is_ok() {

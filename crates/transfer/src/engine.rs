@@ -489,10 +489,10 @@ impl Shared {
         deadline: MonotonicTime,
     ) -> Result<(), TransferError> {
         let limits = Limits { clock: &self.clock, deadline, cancel: None };
-        let timing = Timing { connect: self.settings.connect_timeout, max_length: self.settings.handshake_max_length };
+        let timing = Timing::of(&self.settings);
         let send = |refresh| {
             let place = segment.handshake(&self.settings, refresh, &limits)?;
-            let sent = exchange(&place.host, place.port, kind, json.as_bytes(), timing, &limits);
+            let sent = exchange(&place.host, place.port, kind, json.as_bytes(), &timing, &limits);
             sent.map_err(|error| segment.error(kind_of(&error), format!("{kind:?}: {error}")))
         };
         let sent = send(false).or_else(|error| if segment.is_named() { send(true) } else { Err(error) });

@@ -114,10 +114,10 @@ impl Drop for Held<'_> {
 
 /// Whether a process that says it is `name` answers at an address.
 fn answers(settings: &EngineSettings, clock: &Clock, name: &str, place: &HandshakeAddress) -> bool {
-    let timing = Timing { connect: PROBE.min(settings.connect_timeout), max_length: settings.handshake_max_length };
+    let timing = Timing { connect: PROBE.min(settings.connect_timeout), ..Timing::of(settings) };
     let limits = Limits { clock, deadline: clock.now() + PROBE, cancel: None };
     let own = SegmentDesc::tcp("").to_json(&timestamp(yb_env::epoch_millis()));
-    let reply = exchange(&place.host, place.port, MessageType::Metadata, &own, timing, &limits);
+    let reply = exchange(&place.host, place.port, MessageType::Metadata, &own, &timing, &limits);
     // The peer's engines with a store do not say who they are.
     reply.is_ok_and(|reply| SegmentDesc::parse(&reply).map_or(reply.starts_with(b"null"), |desc| desc.name == name))
 }

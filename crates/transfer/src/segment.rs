@@ -314,7 +314,7 @@ impl Segment {
     fn ask(&self, settings: &EngineSettings, limits: &Limits<'_>) -> Result<Known, TransferError> {
         let place = self.locate()?;
         let max_length = settings.handshake_max_length.max(MAX_DESC);
-        let timing = Timing { connect: settings.connect_timeout, max_length };
+        let timing = Timing { max_length, ..Timing::of(settings) };
         let now = limits.clock.now();
         // Half of what is left at most: the other peers of the batch are asked after this one.
         let patience = (settings.connect_timeout + settings.handshake_timeout).min(limits.deadline.since(now) / 2);
@@ -323,7 +323,7 @@ impl Segment {
         let own = SegmentDesc::tcp("");
         let own = own.to_json(&crate::metadata::timestamp(yb_env::epoch_millis()));
         let reply =
-            exchange(&place.host, place.port, MessageType::Metadata, &own, timing, limits).map_err(|error| {
+            exchange(&place.host, place.port, MessageType::Metadata, &own, &timing, limits).map_err(|error| {
                 let kind = match error.kind() {
                     std::io::ErrorKind::InvalidData => TransferErrorKind::Protocol,
                     _ if limits.over() == Some(TransferErrorKind::Cancelled) => TransferErrorKind::Cancelled,

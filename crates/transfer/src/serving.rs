@@ -14,6 +14,9 @@ use crate::tcp::server::DataPort;
 /// Why an engine did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
+    /// Connections cannot be secured as asked for.
+    #[error(transparent)]
+    Security(#[from] yb_secure::SecurityError),
     /// A socket could not be bound.
     #[error("cannot listen on {address}: {source}")]
     Listen {

@@ -3,10 +3,12 @@
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use yb_mem::Coherence;
 use yb_sched::TrafficClass;
+use yb_secure::Security;
 use yb_types::ClientId;
 
 use crate::rdma::RdmaSettings;
@@ -82,6 +84,11 @@ pub struct EngineSettings {
     pub rdma: RdmaSettings,
     /// Most notifications kept until they are fetched (`MC_HANDSHAKE_MAX_NOTIFY_ENTRIES`).
     pub max_notifications: usize,
+    /// Who may connect, and how connections are secured, on the handshake port and the data port; `None`: everybody, over
+    /// the plain wire. Set by whoever builds the engine, for it can fail.
+    pub security: Option<Arc<Security>>,
+    /// Most connections of one address to the data port; more are closed at once.
+    pub max_data_connections_per_address: usize,
 }
 
 impl Default for EngineSettings {
@@ -120,6 +127,8 @@ impl Default for EngineSettings {
             metadata_max_age: None,
             rdma: RdmaSettings::default(),
             max_notifications: 1024,
+            security: None,
+            max_data_connections_per_address: 2048,
         }
     }
 }

@@ -45,6 +45,8 @@ pub enum Command {
     MetadataServer(MetadataServerArgs),
     /// Show which NIC serves which memory first, as transfer_engine_topology_dump does
     Topology(TopologyArgs),
+    /// Write a secret, an authority and a certificate for a pool that has none, and say how to use them
+    Certs(CertsArgs),
     /// Mooncake's benchmark of its engine over ours; flags as there (see: yuebing transfer-engine-bench --help)
     #[command(disable_help_flag = true)]
     TransferEngineBench(DaemonArgs),
@@ -113,6 +115,15 @@ pub struct MetadataServerArgs {
     /// Let the newest engine have a name though it does not say which life of it it is, as engines of Mooncake
     #[arg(long)]
     pub newest_wins: bool,
+}
+
+/// `certs`
+#[derive(Debug, Args)]
+pub struct CertsArgs {
+    /// Folder for the files; an authority and a secret that are there stay, the certificate is made anew
+    pub folder: PathBuf,
+    /// Host names and IP addresses that the certificate is for, beside the pool's name
+    pub names: Vec<String>,
 }
 
 /// `topology`, `transfer_engine_topology_dump`

@@ -2,6 +2,7 @@
 
 pub mod bench;
 mod bench_transfer;
+pub mod certs;
 pub mod config;
 pub mod doctor;
 pub mod drain;

@@ -11,8 +11,10 @@ mod table;
 mod values;
 
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 use std::time::Duration;
 
+use yb_secure::{Security, SecuritySettings};
 use yb_transfer::{HugePages, SegmentOptions};
 
 pub use table::{Treatment, VARIABLES, Variable, page};
@@ -51,6 +53,7 @@ impl ClientConfig {
             limits: CallLimits { base, ..usual.limits },
             connect_timeout: connect.map_or(usual.connect_timeout, Duration::from_millis),
             port_range: port_range(&read)?,
+            security: security(lookup)?,
             page_host: read.parsed("YB_CLIENT_HTTP_HOST", "an IP address")?.unwrap_or(usual.page_host),
             ..usual
         })
@@ -90,6 +93,11 @@ fn refuse(read: &Reader<'_, '_>) -> Result<()> {
         }
     }
     Ok(())
+}
+
+fn security(lookup: &Lookup<'_>) -> Result<Option<Arc<Security>>> {
+    let settings = SecuritySettings::from_env(lookup);
+    settings.and_then(|settings| Security::open(&settings)).map_err(|error| Error::invalid(error.to_string()))
 }
 
 fn hot_cache(read: &Reader<'_, '_>) -> Result<HotCacheConfig> {

@@ -107,6 +107,16 @@ pub static VARIABLES: &[Variable] = &[
     honoured("YB_CLIENT_HTTP_HOST", "0.0.0.0", "address on which the client's page listens"),
     honoured("YB_ALLOW_EMPTY", "0", "1: values of no bytes can be stored (Python)"),
     honoured("YB_LOG", "warn", "what is logged to standard error (Python): error, warn, info, debug, trace"),
+    // Who may connect, and how: docs/security.md.
+    honoured("YUEBING_SECRET_FILE", "", "file with the pool's secret ([security](security.md))"),
+    honoured("YUEBING_SECRET", "", "the secret itself; a file is better"),
+    honoured("YUEBING_TLS_CA", "", "PEM file of the pool's authority: connections to master and peers are TLS"),
+    honoured("YUEBING_TLS_CERT", "", "PEM file of the own certificate: peers connect by TLS"),
+    honoured("YUEBING_TLS_KEY", "", "PEM file of its key"),
+    honoured("YUEBING_TLS_MUTUAL", "0", "1: peers must show a certificate too"),
+    honoured("YUEBING_TLS_NAME", "yuebing", "name in the certificates of others; `address`: the one dialled"),
+    honoured("YUEBING_PLAIN_FROM", "", "from where the plain wire is taken: `any`, `none`, `10.0.0.0/8,::1`"),
+    honoured("YUEBING_PLAIN_TO", "", "to where connections stay plain although there is a secret or TLS"),
     ignored("MC_STORE_MEMCPY", "copy inside one process", "own memory and memory of the same host are found out"),
     ignored(
         "MC_STORE_REPLICA_SCORING",

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use yb_catalog::{Reach, Stats};
 use yb_metrics::{TextWriter, seconds};
 use yb_rpc::CounterSnapshot;
+use yb_secure::SecurityStats;
 use yb_types::SegmentStatus;
 
 use super::MasterMetrics;
@@ -26,6 +27,7 @@ pub(crate) fn write_page(shared: &Shared) -> String {
     shared.metrics.metrics.write(&mut out);
     write_queues(&mut out, shared);
     write_server(&mut out, &shared.server_counts());
+    write_security(&mut out, &shared.security_stats());
     write_process(&mut out, shared, &stats, &memory);
     write_unfed(&mut out);
     out.into_string()
@@ -254,6 +256,19 @@ fn write_server(out: &mut TextWriter, counters: &CounterSnapshot) {
     }
     let open = counters.connections_accepted.saturating_sub(counters.connections_closed);
     out.gauge("yuebing_rpc_connections", "Connections open", open);
+}
+
+/// What came of connections where there is a secret, TLS, or a list of addresses for the plain wire; else zeros.
+fn write_security(out: &mut TextWriter, stats: &SecurityStats) {
+    let (now, ended): (Vec<_>, Vec<_>) = stats.named().into_iter().partition(|(name, ..)| *name == "in_care");
+    let name = "yuebing_security_connections_total";
+    out.family(name, "counter", "Connections by what came of them: let in secured or plain, or refused and why");
+    for (outcome, _, value) in ended {
+        out.sample(name, &[("outcome", outcome)], value);
+    }
+    for (_, help, value) in now {
+        out.gauge("yuebing_security_connections_in_care", help.trim(), value);
+    }
 }
 
 fn write_process(out: &mut TextWriter, shared: &Shared, stats: &Stats, memory: &ProcessMemory) {

@@ -10,6 +10,7 @@ use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::types::PyBytes;
 use yb_courier::{Client, ClientLimits, DATA, Receiver, Server, TENSOR, Taken, data, tensor};
 use yb_rpc::Payload;
+use yb_secure::Security;
 
 use crate::convert::{Count, Text};
 use crate::engine::received::{ReceivedTensor, data_dict};
@@ -133,13 +134,19 @@ pub(crate) fn server() -> RpcInterface {
     made
 }
 
+/// As the environment says; `None`: that cannot be had, which the log says.
+fn security() -> Option<Option<Arc<Security>>> {
+    let security = Security::from_env();
+    security.inspect_err(|error| tracing::error!(%error, "messages cannot be secured as asked for")).ok()
+}
+
 impl RpcInterface {
     fn set_client(&self, timeout: u32, connections: u32) {
         let limits = ClientLimits {
             connections: connections.max(1) as usize,
             timeout: Duration::from_secs(u64::from(if timeout == 0 { DEFAULT_TIMEOUT } else { timeout })),
         };
-        self.0.state.lock().client = Some(Client::new(limits));
+        self.0.state.lock().client = security().map(|security| Client::secured(limits, security));
     }
 
     fn set_server(&self, address: &str, threads: u32) {
@@ -301,7 +308,8 @@ impl RpcInterface {
             let mut state = self.0.state.lock();
             let Some(plan) = state.plan.clone().filter(|_| state.server.is_none()) else { return false };
             let receiver: Arc<dyn Receiver> = Arc::clone(&self.0.callbacks) as _;
-            match Server::start(&plan.address, plan.threads as usize, receiver) {
+            let Some(security) = security() else { return false };
+            match Server::start_secured(&plan.address, plan.threads as usize, receiver, security) {
                 Ok(server) => {
                     state.server = Some(server);
                     true

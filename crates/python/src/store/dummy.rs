@@ -5,6 +5,7 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use yb_client::{Client, ClientConfig};
 use yb_dummy::{Dummy, DummyConfig};
+use yb_secure::Security;
 use yb_types::ErrorCode;
 
 use super::Store;
@@ -26,7 +27,16 @@ impl Store {
             }
             // What a dummy cannot do is answered as by a client that is closed.
             let closed = Client::connect(ClientConfig { offline: true, ..ClientConfig::default() });
-            let attached = Dummy::attach(&DummyConfig::new(server_address.0, local_buffer_size.0));
+            let security = match Security::from_env() {
+                Ok(security) => security,
+                Err(error) => {
+                    tracing::error!(%error, "setup_dummy failed");
+                    self.last.set(error.to_string());
+                    return REFUSED;
+                }
+            };
+            let config = DummyConfig { security, ..DummyConfig::new(server_address.0, local_buffer_size.0) };
+            let attached = Dummy::attach(&config);
             match attached.and_then(|dummy| Ok((dummy, closed?))) {
                 Ok((dummy, closed)) => {
                     *self.live.write() = Some(Arc::new(Live::attached(dummy, closed)));

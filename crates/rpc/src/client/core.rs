@@ -135,7 +135,7 @@ impl<T> ClientCore<T> {
         let mut used = 0;
         loop {
             let rest = bytes.get(used..).unwrap_or_default();
-            let frame = match parse_response(rest, &self.limits).map_err(|e| self.broken(e.to_string()))? {
+            let frame = match parse_response(rest, &self.limits).map_err(|e| self.no_frame(rest, &e))? {
                 Parsed::Frame(frame) => frame,
                 Parsed::NeedMore { .. } => return Ok(used),
             };
@@ -149,6 +149,12 @@ impl<T> ClientCore<T> {
             }
             used += frame.len;
         }
+    }
+
+    /// What is wrong with bytes that are no reply: a server that takes secured connections only says so.
+    fn no_frame(&self, bytes: &[u8], error: &dyn std::fmt::Display) -> RpcError {
+        let refusal = yb_secure::Refusal::found_in(bytes);
+        self.broken(refusal.map_or_else(|| error.to_string(), |refusal| refusal.to_string()))
     }
 
     fn broken(&self, reason: String) -> RpcError {

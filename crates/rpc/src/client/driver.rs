@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use socket2::Socket;
 use yb_env::spawn_thread;
+use yb_secure::{Dialled, Pending};
 use yb_types::MonotonicTime;
 
 use super::core::{ClientCore, Parts, ReplyBody};
@@ -113,6 +114,7 @@ impl Drop for Driver {
 enum Line {
     Down,
     Connecting(Socket, MonotonicTime),
+    Securing(Pending, MonotonicTime),
     Up(Socket),
 }
 
@@ -155,7 +157,7 @@ impl Run {
     fn wait(&self, now: MonotonicTime) -> io::Result<(bool, bool, bool)> {
         let next = self.deadlines.first().map(|(deadline, _)| *deadline);
         let connect = match &self.line {
-            Line::Connecting(_, since) => Some(*since + self.settings.connect_timeout),
+            Line::Connecting(_, since) | Line::Securing(_, since) => Some(*since + self.settings.connect_timeout),
             _ => None,
         };
         let until = [next, connect].into_iter().flatten().min();
@@ -165,6 +167,7 @@ impl Run {
         match &self.line {
             Line::Down => {}
             Line::Connecting(socket, _) => waits.push(PollFd::new(socket, PollFlags::OUT)),
+            Line::Securing(pending, _) => waits.push(PollFd::new(pending, PollFlags::IN)),
             Line::Up(socket) if self.sent < self.out.len() => {
                 waits.push(PollFd::new(socket, PollFlags::IN | PollFlags::OUT));
             }
@@ -235,11 +238,8 @@ impl Run {
         match std::mem::replace(&mut self.line, Line::Down) {
             Line::Down if self.core.waiting() > 0 => {
                 let (socket, stands) = start_connecting(&self.address).map_err(|e| failed(&self.address, e))?;
-                if !stands {
-                    self.line = Line::Connecting(socket, self.settings.clock.now());
-                    return Ok(());
-                }
-                self.line = Line::Up(socket);
+                let now = self.settings.clock.now();
+                self.line = if stands { self.connected(socket, now)? } else { Line::Connecting(socket, now) };
             }
             Line::Down => return Ok(()),
             Line::Connecting(socket, since) => {
@@ -253,12 +253,35 @@ impl Run {
                 if let Some(error) = socket.take_error().unwrap_or_else(Some) {
                     return Err(failed(&self.address, error));
                 }
-                self.line = Line::Up(socket);
+                self.line = self.connected(socket, since)?;
             }
+            Line::Securing(pending, since) => match pending.take() {
+                Some(Ok(socket)) => self.line = Line::Up(socket),
+                Some(Err(error)) => return Err(failed(&self.address, io::Error::other(error))),
+                None if self.settings.clock.now() >= since + self.settings.connect_timeout => {
+                    return Err(RpcError::ConnectTimeout { address: self.address.clone() });
+                }
+                None => {
+                    self.line = Line::Securing(pending, since);
+                    return Ok(());
+                }
+            },
             up @ Line::Up(_) => self.line = up,
         }
         self.write()?;
         if readable { self.read() } else { Ok(()) }
+    }
+
+    /// A connection stands that was begun at `since`.
+    fn connected(&self, socket: Socket, since: MonotonicTime) -> Result<Line, RpcError> {
+        let (Some(security), RpcAddress::Tcp(server)) = (&self.settings.security, &self.address) else {
+            return Ok(Line::Up(socket));
+        };
+        match security.dial(socket, *server, self.settings.connect_timeout) {
+            Ok(Dialled::Plain(socket)) => Ok(Line::Up(socket)),
+            Ok(Dialled::Pending(pending)) => Ok(Line::Securing(pending, since)),
+            Err(error) => Err(RpcError::Connect { address: self.address.clone(), reason: error.to_string() }),
+        }
     }
 
     fn write(&mut self) -> Result<(), RpcError> {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use yb_env::Clock;
+use yb_secure::Security;
 use yb_types::MonotonicTime;
 
 use super::core::ReplyBody;
@@ -29,6 +30,8 @@ pub struct ClientSettings {
     pub max_reply_bytes: u32,
     /// The clock of the deadlines.
     pub clock: Clock,
+    /// How TCP connections are secured; `None`: they are plain.
+    pub security: Option<Arc<Security>>,
 }
 
 impl Default for ClientSettings {
@@ -38,6 +41,7 @@ impl Default for ClientSettings {
             connect_timeout: Duration::from_secs(5),
             max_reply_bytes: 256 << 20,
             clock: Clock::real(),
+            security: None,
         }
     }
 }
@@ -182,7 +186,14 @@ impl ClientPool {
         if left.is_zero() {
             return Err(RpcError::ConnectTimeout { address: self.address.clone() });
         }
-        let socket = connect(&self.address, left.min(self.settings.connect_timeout))?;
+        let limit = left.min(self.settings.connect_timeout);
+        let mut socket = connect(&self.address, limit)?;
+        if let (Some(security), RpcAddress::Tcp(server)) = (&self.settings.security, &self.address) {
+            let failed = |reason: String| RpcError::Connect { address: self.address.clone(), reason };
+            let left = deadline.since(self.settings.clock.now()).min(limit);
+            let dialled = security.dial(socket, *server, left).map_err(|error| failed(error.to_string()))?;
+            socket = dialled.wait(left).map_err(|error| failed(error.to_string()))?;
+        }
         let (address, clock) = (self.address.clone(), self.settings.clock.clone());
         Ok(Arc::new(Link::new(socket, address, clock, self.settings.max_reply_bytes)?))
     }

@@ -7,15 +7,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
+use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 use socket2::Socket;
 use yb_env::spawn_thread;
+use yb_secure::Security;
 
 use super::counters::ServerCounters;
+use super::guests::{Guest, Guests};
 use super::listener::BoundListener;
 use super::mailbox::{Letter, Mailbox};
+use super::service::ListenerTag;
 use crate::RpcAddress;
 
 /// Connections taken from one listener before the others are looked at.
@@ -37,13 +41,27 @@ struct State {
     doors: Vec<Door>,
     limits: Arc<Entrance>,
     counters: Arc<ServerCounters>,
+    /// One thread uses them.
+    guests: Mutex<Guests>,
+}
+
+/// A connection that was let in.
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    pub(crate) tag: ListenerTag,
+    /// `None` on a UNIX socket.
+    pub(crate) peer: Option<SocketAddr>,
+    /// The measure of its address; `None` on a UNIX socket.
+    pub(crate) guest: Option<Arc<Guest>>,
 }
 
 /// What the acceptor needs to know of the limits.
 #[derive(Debug)]
 pub(super) struct Entrance {
     pub(super) max_connections: AtomicUsize,
+    pub(super) max_connections_per_address: usize,
     pub(super) tcp_no_delay: bool,
+    pub(super) security: Option<Arc<Security>>,
 }
 
 impl Acceptor {
@@ -55,7 +73,7 @@ impl Acceptor {
     ) -> io::Result<Self> {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let stopped = Arc::clone(&stop);
-        let state = State { listeners, doors, limits, counters };
+        let state = State { listeners, doors, limits, counters, guests: Mutex::default() };
         let thread = spawn_thread("yb-rpc-accept", move || state.run(&stopped))?;
         Ok(Acceptor { thread: Some(thread), stop })
     }
@@ -128,8 +146,16 @@ impl State {
         }
         let socket = Socket::from(socket);
         let mut peer: Option<SocketAddr> = None;
+        let mut guest = None;
         if bound.tcp().is_some() {
             peer = socket.peer_addr().ok().and_then(|address| address.as_socket());
+            // Who has left already is nobody's guest.
+            let Some(address) = peer else { return };
+            guest = self.guests.lock().enter(address.ip(), self.limits.max_connections_per_address);
+            if guest.is_none() {
+                counters.connections_refused_by_address.add(1);
+                return;
+            }
             // Only latency suffers when this fails.
             let _ = socket.set_tcp_nodelay(self.limits.tcp_no_delay);
         }
@@ -138,6 +164,19 @@ impl State {
         };
         load.fetch_add(1, Ordering::Relaxed);
         counters.connections_accepted.add(1);
-        mailbox.post(Letter::Adopt { socket: socket.into(), tag: bound.tag, peer });
+        let arrival = Arrival { tag: bound.tag, peer, guest };
+        match (&self.limits.security, peer) {
+            (Some(security), Some(peer)) => {
+                let (mailbox, load, counters) = (Arc::clone(mailbox), Arc::clone(load), Arc::clone(&self.counters));
+                security.admit("rpc", socket, peer, move |admitted| match admitted {
+                    Some(admitted) => mailbox.post(Letter::Adopt { socket: admitted.socket.into(), arrival }),
+                    None => {
+                        load.fetch_sub(1, Ordering::Relaxed);
+                        counters.turned_away.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+            _ => mailbox.post(Letter::Adopt { socket: socket.into(), arrival }),
+        }
     }
 }

@@ -37,6 +37,8 @@ counters! {
     connections_closed,
     /// Connections refused because `max_connections` were open.
     connections_refused,
+    /// Connections refused because their address had as many as one address may have.
+    connections_refused_by_address,
     /// Accepts that failed, most often for want of file descriptors.
     accept_errors,
     /// Whole requests.
@@ -59,12 +61,16 @@ counters! {
     closed_too_large,
     /// Closed: all connections together hold too much of unfinished requests, and this one more than its share.
     closed_crowded,
+    /// Closed: the connections of its address together hold too much of unfinished requests.
+    closed_crowded_address,
     /// Closed: no whole request within the time limit.
     closed_stalled,
     /// Closed: nothing was asked for longer than the idle timeout.
     closed_idle,
     /// Closed: replies were not read within the time limit.
     closed_unread,
+    /// Closed: not let in, for want of a secret, a certificate or an address that may speak the plain wire.
+    closed_turned_away,
     /// Closed: a read or write failed (peer reset).
     closed_io,
     /// Bytes read.
@@ -75,6 +81,8 @@ counters! {
     turns,
     /// Times a connection was held back because its peer read too slowly or had too many deferred calls.
     held_back,
+    /// Times a connection was limited to one deferred call because its address had too many.
+    held_back_by_address,
 }
 
 /// A counter with one writing thread: no locked instruction.
@@ -97,12 +105,15 @@ pub struct ServerCounters {
     sets: Box<[CounterSet]>,
     /// Bytes of requests that are not whole yet, over all connections. Touched only while there are such.
     pub(crate) buffered: AtomicUsize,
+    /// Connections that were taken and then not let in (see `yb_secure`): no worker has seen them.
+    pub(crate) turned_away: AtomicUsize,
 }
 
 impl ServerCounters {
     /// One set per worker and one for the acceptor (the last).
     pub(crate) fn new(workers: usize) -> Self {
-        ServerCounters { sets: (0..=workers).map(|_| CounterSet::default()).collect(), buffered: AtomicUsize::new(0) }
+        let sets = (0..=workers).map(|_| CounterSet::default()).collect();
+        ServerCounters { sets, buffered: AtomicUsize::new(0), turned_away: AtomicUsize::new(0) }
     }
 
     /// Workers of the server, at least 1.
@@ -122,6 +133,9 @@ impl ServerCounters {
     pub fn snapshot(&self) -> CounterSnapshot {
         let mut sum = CounterSnapshot::default();
         self.sets.iter().for_each(|set| sum.add(set));
+        let turned_away = self.turned_away.load(Ordering::Relaxed) as u64;
+        sum.connections_closed += turned_away;
+        sum.closed_turned_away += turned_away;
         sum
     }
 }

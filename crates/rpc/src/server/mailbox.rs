@@ -1,20 +1,20 @@
 //! How other threads reach a worker: letters in a box and an eventfd that wakes its loop.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::service::{ListenerTag, SessionId};
+use super::acceptor::Arrival;
+use super::service::SessionId;
 
 /// What a worker is told.
 #[derive(Debug)]
 pub(crate) enum Letter {
     /// A new connection.
-    Adopt { socket: OwnedFd, tag: ListenerTag, peer: Option<SocketAddr> },
+    Adopt { socket: OwnedFd, arrival: Arrival },
     /// The late answer to a request: a whole frame.
     Deferred { session: SessionId, frame: Vec<u8>, failed: bool },
     /// Leave the loop.

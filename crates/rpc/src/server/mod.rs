@@ -6,6 +6,7 @@ mod counters;
 mod desk;
 mod epoll;
 mod gather;
+mod guests;
 mod limits;
 mod listener;
 mod mailbox;
@@ -20,6 +21,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 use yb_env::{Clock, spawn_thread};
+use yb_secure::Security;
 
 use crate::RpcAddress;
 
@@ -60,6 +62,8 @@ pub struct ServerSettings {
     pub limits: ServerLimits,
     /// The clock behind `Request::now` and the deadlines.
     pub clock: Clock,
+    /// Who may connect over TCP, and how; `None`: everybody, over the plain wire.
+    pub security: Option<Arc<Security>>,
 }
 
 impl Default for ServerSettings {
@@ -70,6 +74,7 @@ impl Default for ServerSettings {
             cores: Vec::new(),
             limits: ServerLimits::default(),
             clock: Clock::real(),
+            security: None,
         }
     }
 }
@@ -155,8 +160,13 @@ impl Server {
         }
         let doors = started.iter().map(|w| (Arc::clone(&w.mailbox), Arc::clone(&w.load))).collect();
         let addresses = bound.iter().map(|(_, bound)| bound.clone()).collect();
-        let ServerLimits { max_connections, tcp_no_delay, .. } = settings.limits;
-        let entrance = Arc::new(Entrance { max_connections: AtomicUsize::new(max_connections), tcp_no_delay });
+        let ServerLimits { max_connections, max_connections_per_address, tcp_no_delay, .. } = settings.limits;
+        let entrance = Arc::new(Entrance {
+            max_connections: AtomicUsize::new(max_connections),
+            max_connections_per_address,
+            tcp_no_delay,
+            security: settings.security.clone(),
+        });
         let acceptor = Acceptor::start(bound, doors, Arc::clone(&entrance), Arc::clone(&counters));
         let acceptor = match acceptor {
             Ok(acceptor) => acceptor,

@@ -15,7 +15,9 @@ use yb_types::MonotonicTime;
 use yb_wire::TransportError;
 use yb_wire::frame::{Frame, FrameError, FrameLimits, Parsed, RESPONSE_HEADER_LEN, RequestHeader, parse_request};
 
+use super::acceptor::Arrival;
 use super::counters::{CounterSet, ServerCounters};
+use super::guests::Guest;
 use super::limits::ServerLimits;
 use super::mailbox::Mailbox;
 use super::service::{Answer, ListenerTag, Outcome, Reply, Request, Service, SessionId, seal, write_error};
@@ -52,6 +54,7 @@ pub(crate) enum CloseReason {
     BadHeader,
     TooLarge,
     Crowded,
+    CrowdedAddress,
     Idle,
 }
 
@@ -70,10 +73,13 @@ struct Session {
     id: SessionId,
     tag: ListenerTag,
     peer: Option<SocketAddr>,
+    guest: Option<Arc<Guest>>,
     /// Bytes that are not processed yet, and how many of them the server has counted.
     input: Vec<u8>,
     counted: usize,
     deferred: usize,
+    /// How many there may be: fewer while the address has too many.
+    max_deferred: usize,
     /// At least one whole request came.
     greeted: bool,
     /// The peer will send nothing more.
@@ -184,7 +190,8 @@ impl<S: Service> Sessions<S> {
     }
 
     /// Takes a slot for a new connection.
-    pub(crate) fn open(&mut self, tag: ListenerTag, peer: Option<SocketAddr>) -> u32 {
+    pub(crate) fn open(&mut self, arrival: Arrival) -> u32 {
+        let Arrival { tag, peer, guest } = arrival;
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
             (self.slots.len() - 1) as u32
@@ -194,9 +201,11 @@ impl<S: Service> Sessions<S> {
             id: SessionId { slot, generation: self.next_generation },
             tag,
             peer,
+            guest,
             input: Vec::new(),
             counted: 0,
             deferred: 0,
+            max_deferred: self.limits.max_deferred,
             greeted: false,
             ended: false,
             held: false,
@@ -220,6 +229,10 @@ impl<S: Service> Sessions<S> {
         if session.counted > 0 {
             self.counters.buffered.fetch_sub(session.counted, Ordering::Relaxed);
         }
+        if let Some(guest) = &session.guest {
+            guest.holds(session.counted, 0);
+            guest.answered(session.deferred);
+        }
         let reason = session.failure.unwrap_or(reason);
         let counters = self.counters();
         counters.connections_closed.add(1);
@@ -233,6 +246,7 @@ impl<S: Service> Sessions<S> {
             CloseReason::BadHeader => counters.closed_bad_header.add(1),
             CloseReason::TooLarge => counters.closed_too_large.add(1),
             CloseReason::Crowded => counters.closed_crowded.add(1),
+            CloseReason::CrowdedAddress => counters.closed_crowded_address.add(1),
         }
         tracing::debug!(?reason, peer = ?session.peer, "connection closed");
         self.mailbox.closed(session.id);
@@ -291,7 +305,11 @@ impl<S: Service> Sessions<S> {
         self.counters().deferred_replies.add(1);
         self.counters().failed_handlers.add(u64::from(failed));
         let session = self.slots.get_mut(id.slot as usize)?.as_mut().filter(|s| s.id == id)?;
-        session.deferred = session.deferred.saturating_sub(1);
+        if session.deferred > 0 {
+            session.deferred -= 1;
+            let open = session.guest.as_ref().map_or(0, |guest| guest.answered(1));
+            session.max_deferred = self.limits.deferred_with(open);
+        }
         out.extend_from_slice(frame);
         Some(id.slot)
     }
@@ -349,7 +367,7 @@ impl<S: Service> Sessions<S> {
         let (mut used, mut requests, mut foreseen) = (0, 0, 0usize);
         let max_unsent = self.max_unsent();
         let step = loop {
-            if out.len() + unsent > max_unsent || session.deferred >= self.limits.max_deferred {
+            if out.len() + unsent > max_unsent || session.deferred >= session.max_deferred {
                 break Step::Held;
             }
             let rest = bytes.get(used..).unwrap_or_default();
@@ -443,8 +461,8 @@ impl<S: Service> Sessions<S> {
             Answer::Done => seal(out, start, sequence, 0),
             Answer::Deferred => {
                 out.truncate(start);
-                session.deferred += 1;
                 self.counters().deferred_calls.add(1);
+                self.defer(session);
             }
             Answer::Refused { error, text } => {
                 out.truncate(start);
@@ -457,6 +475,17 @@ impl<S: Service> Sessions<S> {
                 write_error(out, sequence, TransportError::HANDLER_FAILED, &text);
                 self.counters().failed_handlers.add(1);
             }
+        }
+    }
+
+    /// Counts a call that is answered later. Where its address has too many, this connection gets no second one before the
+    /// first is answered: then it goes on by itself.
+    fn defer(&self, session: &mut Session) {
+        session.deferred += 1;
+        let open = session.guest.as_ref().map_or(0, |guest| guest.deferred());
+        session.max_deferred = self.limits.deferred_with(open);
+        if session.max_deferred < self.limits.max_deferred {
+            self.counters().held_back_by_address.add(1);
         }
     }
 
@@ -495,14 +524,27 @@ impl<S: Service> Sessions<S> {
         let buffered = &self.counters.buffered;
         let before = buffered.fetch_add(waiting.wrapping_sub(session.counted), Ordering::Relaxed);
         let total = before.wrapping_add(waiting.wrapping_sub(session.counted));
+        let of_address = session.guest.as_ref().map_or(0, |guest| guest.holds(session.counted, waiting));
+        let grows = waiting > session.counted;
         session.counted = waiting;
+        if grows && of_address > self.limits.max_buffered_per_address {
+            return self.drop_input(session, CloseReason::CrowdedAddress);
+        }
         let share = self.limits.max_buffered_bytes / (self.counters.workers() * self.watched.len().max(1));
         if total > self.limits.max_buffered_bytes && waiting > share {
-            session.failure.get_or_insert(CloseReason::Crowded);
-            session.input = Vec::new();
-            session.counted = 0;
-            buffered.fetch_sub(waiting, Ordering::Relaxed);
+            self.drop_input(session, CloseReason::Crowded);
         }
+    }
+
+    /// Gives up a connection that holds too much.
+    fn drop_input(&self, session: &mut Session, reason: CloseReason) {
+        session.failure.get_or_insert(reason);
+        session.input = Vec::new();
+        self.counters.buffered.fetch_sub(session.counted, Ordering::Relaxed);
+        if let Some(guest) = &session.guest {
+            guest.holds(session.counted, 0);
+        }
+        session.counted = 0;
     }
 
     /// Bytes of replies that a connection may leave unread: with many connections only its share of what all may.

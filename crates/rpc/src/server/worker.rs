@@ -64,8 +64,8 @@ impl<S: Service, B: Backend> Worker<S, B> {
     /// False: leave the loop.
     fn open_letter(&mut self, letter: Letter) -> bool {
         match letter {
-            Letter::Adopt { socket, tag, peer } => {
-                let slot = self.sessions.open(tag, peer);
+            Letter::Adopt { socket, arrival } => {
+                let slot = self.sessions.open(arrival);
                 if let Err(error) = self.backend.attach(slot, socket) {
                     tracing::warn!(%error, "a new connection cannot be watched and is closed");
                     self.sessions.close(slot, CloseReason::Io);

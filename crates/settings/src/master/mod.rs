@@ -7,6 +7,7 @@ mod network;
 mod objects;
 mod tiers;
 
+use crate::security::{SECURITY, SECURITY_TITLE};
 use crate::setting::Table;
 
 /// Every setting of the master.
@@ -14,6 +15,7 @@ pub static MASTER: Table = Table {
     program: "mooncake_master",
     groups: &[
         ("RPC and HTTP", network::NETWORK),
+        (SECURITY_TITLE, SECURITY),
         ("Limits", network::LIMITS),
         ("Logging", network::LOGGING),
         ("Objects, eviction, placement", objects::OBJECTS),

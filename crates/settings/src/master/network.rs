@@ -24,7 +24,8 @@ pub(super) const NETWORK: &[Setting] = &[
     Setting::peer("metrics_host", Kind::Text, "0.0.0.0", "Address of the admin HTTP server; `::` listens on IPv6 too.").unit(Unit::Address),
     Setting::ours("admin_write_port", Kind::I32, "0", "Port of HTTP calls that remove, move or configure something; 0: the same as of all others, as in the peer.").port(),
     Setting::ours("admin_write_host", Kind::Text, "127.0.0.1", "Address of that port.").unit(Unit::Address),
-    Setting::ours("admin_token", Kind::Text, "", "HTTP calls that remove, move or configure something need `Authorization: Bearer TOKEN`; empty: no token, as in the peer. Arguments are visible to everybody on the host: better the file or the environment.").env("YUEBING_ADMIN_TOKEN").secret(),
+    Setting::ours("admin_token", Kind::Text, "", "HTTP calls that remove, move or configure something need `Authorization: Bearer TOKEN`; empty, and no admin_token_file: they are answered to the loopback address only. Arguments are visible to everybody on the host: better the file or the environment.").env("YUEBING_ADMIN_TOKEN").secret(),
+    Setting::ours("admin_token_file", Kind::Text, "", "File with that token, in its first line.").unit(Unit::Path).env("YUEBING_ADMIN_TOKEN_FILE"),
     Setting::peer("enable_metric_reporting", Kind::Bool, "true", "Log one summary line every 10 seconds.").live(),
     Setting::peer("enable_http_metadata_server", Kind::Bool, "false", "Serve Transfer Engine metadata over HTTP, as mooncake_http_metadata_server does."),
     Setting::peer("http_metadata_server_port", Kind::I32, "8080", "Its port.").port(),
@@ -41,6 +42,20 @@ pub(super) const LIMITS: &[Setting] = &[
     )
     .range(1, 1_000_000)
     .live(),
+    Setting::ours(
+        "max_connections_per_address",
+        Kind::U32,
+        "8192",
+        "Of these, from one address; further ones are closed at accept.",
+    )
+    .range(1, 1_000_000),
+    Setting::ours(
+        "max_deferred_per_address",
+        Kind::U32,
+        "8192",
+        "Calls of one address that wait for their answer (mounts, puts without space); above, each of its connections may have one.",
+    )
+    .range(1, 1 << 30),
     Setting::ours(
         "max_request_body",
         Kind::Bytes,
@@ -62,6 +77,13 @@ pub(super) const LIMITS: &[Setting] = &[
         Kind::Bytes,
         "1GiB",
         "Bytes that all connections together may hold of unfinished requests, and again of unread replies. Those with more than their share give way.",
+    )
+    .range(1 << 20, 1 << 50),
+    Setting::ours(
+        "max_buffered_per_address",
+        Kind::Bytes,
+        "512MiB",
+        "Bytes that the connections of one address may hold of unfinished requests; above, those that add to it are closed.",
     )
     .range(1 << 20, 1 << 50),
     Setting::ours(

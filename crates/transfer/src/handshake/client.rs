@@ -2,11 +2,15 @@
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::TransferErrorKind;
+use socket2::Socket;
+use yb_secure::{Refusal, Security};
+
 use crate::handshake::frame::{Frame, MessageType};
 use crate::transport::Limits;
+use crate::{EngineSettings, TransferErrorKind};
 
 /// Shortest timeout that the system takes for a socket.
 const TICK: Duration = Duration::from_millis(1);
@@ -76,17 +80,21 @@ pub(crate) fn exchange(
     port: u16,
     kind: MessageType,
     json: &[u8],
-    timing: Timing,
+    timing: &Timing,
     limits: &Limits<'_>,
 ) -> io::Result<Vec<u8>> {
-    let mut stream = connect(host, port, timing.connect, limits)?;
+    let mut stream = timing.open(host, port, limits)?;
     stream.set_write_timeout(Some(limits.deadline.since(limits.clock.now()).max(TICK)))?;
     stream.write_all(&Frame::encode(Some(kind), json)).map_err(silence)?;
     let mut bytes = Vec::with_capacity(1024);
     let mut chunk = [0_u8; 16 << 10];
     loop {
         match Frame::parse(&bytes, timing.max_length) {
-            Err(error) => return Err(io::Error::new(io::ErrorKind::InvalidData, error)),
+            Err(error) => {
+                let refusal =
+                    Refusal::found_in(&bytes).map_or_else(|| error.to_string(), |refusal| refusal.to_string());
+                return Err(io::Error::new(io::ErrorKind::InvalidData, refusal));
+            }
             Ok(Some(frame)) if frame.kind == Some(kind) => return Ok(frame.json.to_vec()),
             Ok(Some(_)) => return Err(io::Error::new(io::ErrorKind::InvalidData, "reply of another type")),
             Ok(None) => {}
@@ -103,12 +111,36 @@ pub(crate) fn exchange(
 }
 
 /// Limits of an exchange.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Timing {
     /// How long to wait for a connection.
     pub(crate) connect: Duration,
     /// Longest reply.
     pub(crate) max_length: u64,
+    /// How the connection is secured; `None`: it is plain.
+    pub(crate) security: Option<Arc<Security>>,
+}
+
+impl Timing {
+    pub(crate) fn of(settings: &EngineSettings) -> Self {
+        Timing {
+            connect: settings.connect_timeout,
+            max_length: settings.handshake_max_length,
+            security: settings.security.clone(),
+        }
+    }
+
+    /// Connects, and secures the connection where that is asked for.
+    fn open(&self, host: &str, port: u16, limits: &Limits<'_>) -> io::Result<Socket> {
+        let stream = connect(host, port, self.connect, limits)?;
+        let Some(security) = &self.security else { return Ok(stream.into()) };
+        let server = stream.peer_addr()?;
+        let left = limits.deadline.since(limits.clock.now()).min(self.connect).max(TICK);
+        let refused = |error| io::Error::new(io::ErrorKind::PermissionDenied, error);
+        let socket = security.dial(stream.into(), server, left)?.wait(left).map_err(refused)?;
+        socket.set_nonblocking(false)?;
+        Ok(socket)
+    }
 }
 
 #[cfg(test)]
@@ -120,9 +152,9 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let clock = yb_env::Clock::real();
         let limits = Limits { clock: &clock, deadline: clock.now() + Duration::from_millis(50), cancel: None };
-        let timing = Timing { connect: Duration::from_secs(1), max_length: 1 << 20 };
+        let timing = Timing { connect: Duration::from_secs(1), max_length: 1 << 20, security: None };
         let port = listener.local_addr().unwrap().port();
-        let error = exchange("127.0.0.1", port, MessageType::Probe, b"{}", timing, &limits).unwrap_err();
+        let error = exchange("127.0.0.1", port, MessageType::Probe, b"{}", &timing, &limits).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert!(error.to_string().contains("handshake"), "{error}");
     }

@@ -1,8 +1,9 @@
 //! One connection to our handshake port, driven by the control thread.
 
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::Shutdown;
 
+use socket2::Socket;
 use yb_types::MonotonicTime;
 
 use crate::handshake::frame::Frame;
@@ -21,7 +22,7 @@ pub(crate) enum Wants {
 /// Reads one frame, sends one reply, waits for the peer to close.
 #[derive(Debug)]
 pub(crate) struct Session {
-    pub(crate) stream: TcpStream,
+    pub(crate) stream: Socket,
     /// Closed when it is still here then.
     pub(crate) deadline: MonotonicTime,
     received: Vec<u8>,
@@ -30,7 +31,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(stream: TcpStream, deadline: MonotonicTime) -> Self {
+    pub(crate) fn new(stream: Socket, deadline: MonotonicTime) -> Self {
         Session { stream, deadline, received: Vec::new(), reply: None, sent: 0 }
     }
 

@@ -328,7 +328,7 @@ impl Hub {
         let body = format!("{}\n", message.to_json());
         let at = || format!("handshake with {}:{}", route.host, route.port);
         let kind = MessageType::Connection;
-        let reply = exchange(&route.host, route.port, kind, body.as_bytes(), self.timing, &limits)
+        let reply = exchange(&route.host, route.port, kind, body.as_bytes(), &self.timing, &limits)
             .map_err(|error| format!("{}: {error}", at()))?;
         let value: Value = serde_json::from_slice(&reply).map_err(|error| format!("{}: {error}", at()))?;
         ConnectionMessage::parse(&value).map_err(|error| format!("{}: {error}", at()))

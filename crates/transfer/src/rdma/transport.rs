@@ -97,7 +97,7 @@ impl RdmaTransport {
             (Some(server), None) => Arc::clone(server),
             (None, _) => format!("client-{}", yb_env::Rng::from_entropy().uuid()).into(),
         };
-        let timing = Timing { connect: settings.connect_timeout, max_length: settings.handshake_max_length };
+        let timing = Timing::of(settings);
         let timing = (timing, settings.handshake_timeout);
         let hub = Hub::new(nics, settings.rdma.clone(), clock.clone(), server, timing);
         let hub = Arc::new(hub.map_err(|error| format!("preparing the RDMA driver: {error}"))?);

@@ -4,12 +4,12 @@
 //! their final address. Sending and receiving go on at the same time, so neither side can wait for the other for ever.
 
 use std::io;
-use std::net::TcpStream;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use smallvec::SmallVec;
+use socket2::Socket;
 use yb_mem::{RecvList, SendList, Span};
 use yb_types::MonotonicTime;
 
@@ -116,15 +116,27 @@ impl<'a> Flow<'a> {
 
     /// The connection on its way is there, or has failed.
     fn advance_dial(&mut self, now: MonotonicTime, settings: &EngineSettings) {
-        let Some(stream) = &self.lane.stream else { return };
-        match dial::outcome(stream) {
-            Ok(()) => {
+        match self.connected(now, settings) {
+            Ok(None) => {}
+            Ok(Some(stream)) => {
+                self.lane.stream = Some(stream);
                 self.dial = None;
                 self.last_progress = now;
                 self.advance_send();
             }
             Err(error) => self.dial_on(error, now, settings),
         }
+    }
+
+    /// What came of the attempt under way; `None`: it is being secured.
+    fn connected(&mut self, now: MonotonicTime, settings: &EngineSettings) -> io::Result<Option<Socket>> {
+        let Some(dial) = &mut self.dial else { return Ok(None) };
+        if let Some(pending) = &dial.securing {
+            return pending.take().transpose().map_err(|error| io::Error::new(io::ErrorKind::PermissionDenied, error));
+        }
+        let Some(stream) = self.lane.stream.take() else { return Ok(None) };
+        dial::outcome(&stream)?;
+        dial.secure(stream, now, settings)
     }
 
     /// Ends or goes on where nothing has happened for too long.
@@ -151,7 +163,20 @@ impl<'a> Flow<'a> {
         self.patience.map_or(until, |patience| until.min(patience.saturating_sub(still)))
     }
 
-    fn stream(&self) -> io::Result<&TcpStream> {
+    /// What to wait for.
+    fn waits_for(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
+        if let Some(pending) = self.dial.as_ref().and_then(|dial| dial.securing.as_ref()) {
+            return Some((pending.as_fd(), PollFlags::IN));
+        }
+        let wants = match &self.dial {
+            Some(_) => PollFlags::OUT,
+            None if self.has_more_to_send() => PollFlags::IN | PollFlags::OUT,
+            None => PollFlags::IN,
+        };
+        self.lane.stream.as_ref().map(|stream| (stream.as_fd(), wants))
+    }
+
+    fn stream(&self) -> io::Result<&Socket> {
         self.lane.stream.as_ref().ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
@@ -344,13 +369,8 @@ fn wait(flows: &mut [Flow<'_>], settings: &EngineSettings, limits: &Limits<'_>) 
     let mut events: SmallVec<[(usize, PollFlags); 8]> = SmallVec::new();
     let mut patience = limits.deadline.since(now);
     for (index, flow) in flows.iter().enumerate().filter(|(_, flow)| flow.end.is_none()) {
-        let Ok(stream) = flow.stream() else { continue };
-        let wants = match &flow.dial {
-            Some(_) => PollFlags::OUT,
-            None if flow.has_more_to_send() => PollFlags::IN | PollFlags::OUT,
-            None => PollFlags::IN,
-        };
-        polled.push(PollFd::from_borrowed_fd(stream.as_fd(), wants));
+        let Some((socket, wants)) = flow.waits_for() else { continue };
+        polled.push(PollFd::from_borrowed_fd(socket, wants));
         events.push((index, PollFlags::empty()));
         patience = patience.min(flow.patience(now, settings));
     }

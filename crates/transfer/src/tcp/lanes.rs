@@ -1,11 +1,11 @@
 //! The connections to one peer's data port: how many there are, which are idle, what went over them.
 
-use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
+use socket2::Socket;
 use yb_types::MonotonicTime;
 
 use crate::segment::PeerAddress;
@@ -18,7 +18,7 @@ const CANCEL_POLL: Duration = Duration::from_millis(20);
 /// An open connection that is not in use.
 #[derive(Debug)]
 struct Idle {
-    stream: TcpStream,
+    stream: Socket,
     address: Arc<PeerAddress>,
     since: MonotonicTime,
 }
@@ -106,7 +106,7 @@ impl Lanes {
         None
     }
 
-    fn lane(&self, stream: Option<TcpStream>, address: &Arc<PeerAddress>) -> Lane<'_> {
+    fn lane(&self, stream: Option<Socket>, address: &Arc<PeerAddress>) -> Lane<'_> {
         let reused = stream.is_some();
         Lane { lanes: self, stream, address: Arc::clone(address), reused }
     }
@@ -153,7 +153,7 @@ impl Lanes {
 pub(crate) struct Lane<'a> {
     lanes: &'a Lanes,
     /// `None` until it is connected.
-    pub(crate) stream: Option<TcpStream>,
+    pub(crate) stream: Option<Socket>,
     /// Where the connection goes.
     pub(crate) address: Arc<PeerAddress>,
     /// Whether the connection served an earlier call, and so may have been closed meanwhile.
@@ -183,15 +183,16 @@ impl Drop for Lane<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::TcpStream;
     use yb_env::Clock;
 
     fn address(port: u16) -> Arc<PeerAddress> {
         Arc::new(PeerAddress { host: "127.0.0.1".to_owned(), port, version_2: true })
     }
 
-    fn stream() -> TcpStream {
+    fn stream() -> Socket {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        TcpStream::connect(listener.local_addr().unwrap()).unwrap()
+        TcpStream::connect(listener.local_addr().unwrap()).unwrap().into()
     }
 
     fn state(lanes: &Lanes) -> (u64, u64, u64) {

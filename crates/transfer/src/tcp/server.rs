@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use yb_secure::Admitted;
 use yb_types::MonotonicTime;
 
 use crate::engine::Shared;
@@ -21,11 +22,20 @@ const SWEEP: Duration = Duration::from_millis(250);
 /// How long to leave the listener alone when the system has no descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// A connection that was let in.
+struct Arrived {
+    admitted: Admitted,
+    /// Whose it is.
+    peer: IpAddr,
+}
+
 /// What the threads of one data port share.
 pub(crate) struct DataPort {
     pub(crate) lanes: Vec<Lane>,
     activities: Mutex<Vec<Weak<Activity>>>,
     connections: AtomicUsize,
+    /// How many each address has; those with none are not there.
+    by_address: Mutex<BTreeMap<IpAddr, usize>>,
     next: AtomicUsize,
     recalls: AtomicUsize,
     writes_ended: AtomicUsize,
@@ -35,7 +45,7 @@ pub(crate) struct DataPort {
 /// One data thread, seen from the others.
 pub(crate) struct Lane {
     reactor: Reactor,
-    handed_over: Mutex<Vec<TcpStream>>,
+    handed_over: Mutex<Vec<Arrived>>,
 }
 
 impl DataPort {
@@ -45,6 +55,7 @@ impl DataPort {
             lanes: (0..threads.max(1)).map(lane).collect::<io::Result<_>>()?,
             activities: Mutex::new(Vec::new()),
             connections: AtomicUsize::new(0),
+            by_address: Mutex::default(),
             next: AtomicUsize::new(0),
             recalls: AtomicUsize::new(0),
             writes_ended: AtomicUsize::new(0),
@@ -81,6 +92,42 @@ impl DataPort {
         self.wake();
     }
 
+    /// Counts a connection of `peer`; false: there are too many, of all or of that address.
+    fn enters(&self, peer: IpAddr, most: usize, most_of_one: usize) -> bool {
+        let mut by_address = self.by_address.lock();
+        let of_one = by_address.entry(peer).or_default();
+        if self.connections.load(Ordering::SeqCst) >= most || *of_one >= most_of_one {
+            if *of_one == 0 {
+                by_address.remove(&peer);
+            }
+            return false;
+        }
+        *of_one += 1;
+        self.connections.fetch_add(1, Ordering::SeqCst);
+        true
+    }
+
+    /// A connection of `peer` is gone.
+    fn leaves(&self, peer: IpAddr) {
+        let mut by_address = self.by_address.lock();
+        self.connections.fetch_sub(1, Ordering::SeqCst);
+        if let Some(of_one) = by_address.get_mut(&peer) {
+            *of_one -= 1;
+            if *of_one == 0 {
+                by_address.remove(&peer);
+            }
+        }
+    }
+
+    /// Leaves a connection to the next thread.
+    fn hand_over(&self, arrived: Arrived) {
+        let lane = self.next.fetch_add(1, Ordering::Relaxed) % self.lanes.len();
+        if let Some(lane) = self.lanes.get(lane) {
+            lane.handed_over.lock().push(arrived);
+            lane.reactor.wake();
+        }
+    }
+
     fn watch(&self, activity: &Arc<Activity>) {
         let mut activities = self.activities.lock();
         if activities.len() == activities.capacity() {
@@ -92,6 +139,7 @@ impl DataPort {
 
 struct Served {
     session: Session,
+    peer: IpAddr,
     wants: Wants,
     /// When to give it up; sessions between two requests have none.
     deadline: Option<MonotonicTime>,
@@ -148,30 +196,19 @@ impl DataThread {
             for token in ready.tokens() {
                 if token == LISTENER { self.accept(&port) } else { self.advance(lane, token) }
             }
-            for stream in std::mem::take(&mut *lane.handed_over.lock()) {
-                self.adopt(lane, stream);
+            for arrived in std::mem::take(&mut *lane.handed_over.lock()) {
+                self.adopt(lane, arrived);
             }
             self.sweep(lane);
         }
         self.shared.counters.data_connections.fetch_sub(self.sessions.len() as u64, Ordering::Relaxed);
     }
 
-    fn accept(&mut self, port: &DataPort) {
+    fn accept(&mut self, port: &Arc<DataPort>) {
         let Some(listener) = &self.listener else { return };
         loop {
             match listener.accept() {
-                Ok((stream, _)) => {
-                    if port.connections.fetch_add(1, Ordering::SeqCst) >= self.shared.settings.max_data_connections {
-                        port.connections.fetch_sub(1, Ordering::SeqCst);
-                        self.shared.counters.refused.fetch_add(1, Ordering::Relaxed);
-                        continue;
-                    }
-                    let lane = port.next.fetch_add(1, Ordering::Relaxed) % port.lanes.len();
-                    if let Some(lane) = port.lanes.get(lane) {
-                        lane.handed_over.lock().push(stream);
-                        lane.reactor.wake();
-                    }
-                }
+                Ok((stream, peer)) => self.judge(port, stream, peer),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
@@ -183,20 +220,43 @@ impl DataThread {
         }
     }
 
-    fn adopt(&mut self, lane: &Lane, stream: TcpStream) {
-        let ready = stream.set_nonblocking(true).and_then(|()| stream.set_nodelay(true));
+    /// Lets a connection in, or not.
+    fn judge(&self, port: &Arc<DataPort>, stream: TcpStream, from: SocketAddr) {
+        let (settings, peer) = (&self.shared.settings, from.ip().to_canonical());
+        if !port.enters(peer, settings.max_data_connections, settings.max_data_connections_per_address) {
+            self.shared.counters.refused.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        // Only latency suffers when this fails.
+        let _ = stream.set_nodelay(true);
+        let Some(security) = &settings.security else {
+            return port.hand_over(Arrived { admitted: Admitted { socket: stream.into(), passage: None }, peer });
+        };
+        let (port, shared) = (Arc::clone(port), Arc::clone(&self.shared));
+        security.admit("data", stream.into(), from, move |admitted| match admitted {
+            Some(admitted) => port.hand_over(Arrived { admitted, peer }),
+            None => {
+                port.leaves(peer);
+                shared.counters.refused.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+    }
+
+    fn adopt(&mut self, lane: &Lane, arrived: Arrived) {
+        let Arrived { admitted, peer } = arrived;
+        let ready = admitted.socket.set_nonblocking(true);
         let token = self.next_token;
         self.next_token += 1;
-        let session = Session::new(stream);
+        let session = Session::new(admitted);
         if ready.and_then(|()| lane.reactor.add(session.stream(), token, Wants::Read)).is_err() {
-            self.port.connections.fetch_sub(1, Ordering::SeqCst);
+            self.port.leaves(peer);
             return;
         }
         self.port.watch(session.activity());
         self.shared.counters.data_connections.fetch_add(1, Ordering::Relaxed);
         let deadline = Some(self.shared.clock.now() + self.shared.settings.silent_timeout);
         self.timed = true;
-        self.sessions.insert(token, Served { session, wants: Wants::Read, deadline });
+        self.sessions.insert(token, Served { session, peer, wants: Wants::Read, deadline });
     }
 
     fn advance(&mut self, lane: &Lane, token: u64) {
@@ -263,7 +323,7 @@ impl DataThread {
     fn close(&mut self, lane: &Lane, token: u64) {
         if let Some(served) = self.sessions.remove(&token) {
             lane.reactor.remove(served.session.stream());
-            self.port.connections.fetch_sub(1, Ordering::SeqCst);
+            self.port.leaves(served.peer);
             self.shared.counters.data_connections.fetch_sub(1, Ordering::Relaxed);
         }
     }

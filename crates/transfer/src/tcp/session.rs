@@ -6,11 +6,12 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use socket2::Socket;
 use yb_mem::{Access, CopyHint, RecvList, Registry, SendList, Span};
+use yb_secure::{Admitted, Passage};
 
 use crate::Opcode;
 use crate::device::{Body, Gpus};
@@ -30,7 +31,9 @@ const STATUSES_AT_ONCE: usize = 32;
 /// What a session is doing, for the question whether a range is quiet.
 #[derive(Debug)]
 pub(crate) struct Activity {
-    stream: Arc<TcpStream>,
+    stream: Arc<Socket>,
+    /// What is between the socket and the network.
+    passage: Option<Arc<Passage>>,
     /// Set while received bytes are not told apart yet: they may be the header of a write to anywhere.
     unsettled: AtomicBool,
     address: AtomicU64,
@@ -51,11 +54,12 @@ impl Activity {
     pub(crate) fn is_quiet(&self, address: u64, len: u64) -> bool {
         // In this order: bytes leave the socket only after the flag is set, which is taken back only after a write among
         // them is announced.
+        let on_the_way = self.passage.as_ref().is_some_and(|passage| !passage.is_quiet());
         let unread = rustix::io::ioctl_fionread(&*self.stream).unwrap_or(0);
         let unsettled = self.unsettled.load(Ordering::SeqCst);
         let (busy_at, busy) = (self.address.load(Ordering::SeqCst), self.len.load(Ordering::SeqCst));
         let apart = busy_at.saturating_add(busy) <= address || address.saturating_add(len) <= busy_at;
-        unread == 0 && !unsettled && (busy == 0 || apart)
+        !on_the_way && unread == 0 && !unsettled && (busy == 0 || apart)
     }
 }
 
@@ -89,7 +93,7 @@ pub(crate) struct Host<'a> {
 
 #[derive(Debug)]
 pub(crate) struct Session {
-    stream: Arc<TcpStream>,
+    stream: Arc<Socket>,
     activity: Arc<Activity>,
     inbox: Box<[u8; INBOX]>,
     parsed: usize,
@@ -104,10 +108,11 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(stream: TcpStream) -> Self {
-        let stream = Arc::new(stream);
+    pub(crate) fn new(admitted: Admitted) -> Self {
+        let stream = Arc::new(admitted.socket);
         let activity = Arc::new(Activity {
             stream: Arc::clone(&stream),
+            passage: admitted.passage,
             unsettled: AtomicBool::new(false),
             address: AtomicU64::new(0),
             len: AtomicU64::new(0),
@@ -126,7 +131,7 @@ impl Session {
         }
     }
 
-    pub(crate) fn stream(&self) -> &TcpStream {
+    pub(crate) fn stream(&self) -> &Socket {
         &self.stream
     }
 

@@ -1,0 +1,153 @@
+//! Who was let in and who was not: counters, and one line in the log per address.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use yb_types::MonotonicTime;
+
+use crate::hello::Refusal;
+use crate::shake::SecureError;
+
+/// Addresses that are remembered as named in the log.
+const NAMED: usize = 1024;
+/// After how long an address is named again.
+const AGAIN: Duration = Duration::from_secs(600);
+
+/// What a connection was refused for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// The plain wire, from an address that may not speak it.
+    Plain,
+    /// Nothing, or not enough, within the time.
+    Silent,
+    /// Anything else.
+    Failed(SecureError),
+    /// The connection ended before anything was said.
+    Left,
+}
+
+macro_rules! counters {
+    ($($(#[doc = $doc:literal])* $name:ident),* $(,)?) => {
+        #[derive(Debug, Default)]
+        pub(crate) struct Counters {
+            $(pub(crate) $name: AtomicU64,)*
+        }
+
+        /// What came of the connections that were taken, since the start.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct SecurityStats {
+            $($(#[doc = $doc])* pub $name: u64,)*
+        }
+
+        impl SecurityStats {
+            /// Every number with its name and its meaning, for a metrics page.
+            pub fn named(&self) -> Vec<(&'static str, &'static str, u64)> {
+                vec![$((stringify!($name), concat!($($doc),*), self.$name)),*]
+            }
+        }
+
+        impl Counters {
+            pub(crate) fn stats(&self) -> SecurityStats {
+                SecurityStats { $($name: self.$name.load(Ordering::Relaxed),)* }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Connections that were secured
+    secured,
+    /// Connections of the plain wire from addresses that may speak it
+    plain,
+    /// Refused: the plain wire, from an address that may not speak it
+    refused_plain,
+    /// Refused: the secret was another one
+    refused_secret,
+    /// Refused: TLS failed (certificate, version)
+    refused_tls,
+    /// Refused: secured by other means than ours, or broken while it was secured
+    refused_other,
+    /// Refused: too many other connections were being secured
+    refused_crowded,
+    /// Refused: not secured in time
+    refused_silent,
+    /// Connections that are being secured, or are encrypted, now
+    in_care,
+}
+
+/// Counters and log of one process part.
+#[derive(Debug, Default)]
+pub(crate) struct Watch {
+    pub(crate) counters: Counters,
+    named: Mutex<BTreeMap<IpAddr, MonotonicTime>>,
+}
+
+impl Watch {
+    pub(crate) fn secured(&self) {
+        self.counters.secured.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn plain(&self) {
+        self.counters.plain.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a refusal, and names the address if that was not done lately.
+    pub(crate) fn refused(&self, plane: &'static str, peer: IpAddr, why: &Why, now: MonotonicTime) {
+        let counters = &self.counters;
+        let (counter, reason) = match why {
+            Why::Left => return,
+            Why::Plain => (&counters.refused_plain, "the plain wire is closed to it (setting plain_from)".to_owned()),
+            Why::Silent => (&counters.refused_silent, "it said nothing, or not enough".to_owned()),
+            Why::Failed(SecureError::Refused(Refusal::WrongSecret)) => {
+                (&counters.refused_secret, "its secret is another one".to_owned())
+            }
+            Why::Failed(SecureError::Refused(Refusal::Crowded)) => {
+                (&counters.refused_crowded, "too many other connections are being secured".to_owned())
+            }
+            Why::Failed(error @ SecureError::Tls(_)) => (&counters.refused_tls, error.to_string()),
+            Why::Failed(SecureError::Refused(refusal)) => {
+                (&counters.refused_other, format!("it uses other means ({refusal})"))
+            }
+            Why::Failed(error) => (&counters.refused_other, error.to_string()),
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        if self.is_news(peer, now) {
+            tracing::warn!(event = "connection_refused", plane, %peer, reason, "a connection was refused");
+        }
+    }
+
+    fn is_news(&self, peer: IpAddr, now: MonotonicTime) -> bool {
+        let mut named = self.named.lock();
+        if named.get(&peer).is_some_and(|since| now.since(*since) < AGAIN) {
+            return false;
+        }
+        if named.len() >= NAMED {
+            named.retain(|_, since| now.since(*since) < AGAIN);
+        }
+        // From so many addresses at once: the counters tell.
+        if named.len() >= NAMED {
+            return false;
+        }
+        named.insert(peer, now);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_named_once_and_again_much_later() {
+        let (watch, now) = (Watch::default(), MonotonicTime(1 << 40));
+        let peer = |n: u32| IpAddr::from(n.to_be_bytes());
+        assert!(watch.is_news(peer(1), now) && !watch.is_news(peer(1), now) && watch.is_news(peer(2), now));
+        (0..5000).for_each(|n| watch.refused("rpc", peer(n), &Why::Plain, now));
+        assert_eq!(watch.counters.stats().refused_plain, 5000);
+        assert!(watch.named.lock().len() <= NAMED);
+        assert!(watch.is_news(peer(1), now + AGAIN));
+    }
+}

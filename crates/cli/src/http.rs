@@ -8,6 +8,8 @@ use std::time::Duration;
 const MAX_ANSWER_BYTES: u64 = 1 << 30;
 /// Where the token stands that calls which change something need, if the master has one (setting `admin_token`).
 const TOKEN: &str = "YUEBING_ADMIN_TOKEN";
+/// Or the file in whose first line it is.
+const TOKEN_FILE: &str = "YUEBING_ADMIN_TOKEN_FILE";
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A text as a value in a query.
@@ -77,13 +79,18 @@ fn head(host: &str, method: &str, path: &str, body: &str) -> String {
         "" if method == "GET" => String::new(),
         _ => format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len()),
     };
-    let token = match std::env::var(TOKEN) {
-        Ok(token) if method != "GET" && !token.is_empty() && !token.contains(['\r', '\n']) => {
-            format!("Authorization: Bearer {token}\r\n")
-        }
-        _ => String::new(),
-    };
+    let token = token().filter(|token| method != "GET" && !token.contains(['\r', '\n']));
+    let token = token.map_or(String::new(), |token| format!("Authorization: Bearer {token}\r\n"));
     format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nAccept: */*\r\n{token}{about}\r\n")
+}
+
+/// From the variable, or the first line of the file that the other one names.
+fn token() -> Option<String> {
+    let variable = |name| std::env::var(name).ok().filter(|text: &String| !text.is_empty());
+    variable(TOKEN).or_else(|| {
+        let text = std::fs::read_to_string(variable(TOKEN_FILE)?).ok()?;
+        text.lines().next().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty())
+    })
 }
 
 fn exchange(mut stream: TcpStream, head: &str, body: &str) -> std::io::Result<Answer> {

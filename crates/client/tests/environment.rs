@@ -112,6 +112,16 @@ fn is_honoured(name: &str) -> bool {
             let both = EngineSettings::from_env(lookup(&[("MC_CXL_DEV_PATH", "/dev/dax0.0"), (name, "4096")]));
             both.cxl.unwrap().size == Some(4096)
         }
+        "YUEBING_SECRET" => set("a secret of its own").security.is_some() && from(&[(name, "short")]).is_err(),
+        "YUEBING_SECRET_FILE" | "YUEBING_TLS_CA" => from(&[(name, "/nowhere")]).unwrap_err().contains("/nowhere"),
+        "YUEBING_TLS_CERT" | "YUEBING_TLS_KEY" => from(&[(name, "/nowhere")]).is_err(),
+        "YUEBING_TLS_MUTUAL" => from(&[(name, "1")]).is_err() && from(&[(name, "0")]).is_ok(),
+        "YUEBING_TLS_NAME" | "YUEBING_PLAIN_TO" => {
+            let secret = ("YUEBING_SECRET", "a secret of its own");
+            let security = |more| from(&[secret, (name, more)]).unwrap().security;
+            security("10.0.0.1") != security("")
+        }
+        "YUEBING_PLAIN_FROM" => set("none").security.is_some() && set("any").security.is_none(),
         _ => false,
     }
 }

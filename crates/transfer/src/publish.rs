@@ -301,12 +301,12 @@ impl Publisher {
 
     /// Tells the engine that had the name before us: it has lost it, and finds that out when it looks. One that is gone
     /// does not answer, and one of the peer does not mind.
-    fn greet_older(&self, max_length: u64) {
+    fn greet_older(&self, settings: &EngineSettings) {
         let Some(place) = self.written.lock().older.take() else { return };
-        let timing = Timing { connect: GREETING, max_length };
+        let timing = Timing { connect: GREETING, ..Timing::of(settings) };
         let limits = Limits { clock: &self.clock, deadline: self.clock.now() + GREETING, cancel: None };
         let own = SegmentDesc::tcp(&*self.name).to_json(&timestamp(yb_env::epoch_millis()));
-        if exchange(&place.host, place.port, MessageType::Metadata, &own, timing, &limits).is_ok() {
+        if exchange(&place.host, place.port, MessageType::Metadata, &own, &timing, &limits).is_ok() {
             tracing::warn!(name = &*self.name, %place, "this name was another engine's, which still answers; it is ours now");
         }
     }
@@ -319,7 +319,7 @@ impl Publisher {
 
     /// Publishes and renews until stopped, then removes the records.
     pub(crate) fn run(&self, settings: &EngineSettings, own: impl Fn(u64) -> SegmentDesc) {
-        self.greet_older(settings.handshake_max_length);
+        self.greet_older(settings);
         let renewal = self.lease.ttl() / 3;
         let (mut renew_at, mut look_at) = (self.clock.now() + renewal, self.clock.now());
         let mut retry: Option<(MonotonicTime, Duration)> = None;

@@ -31,7 +31,7 @@ impl Store {
                 Ok(security) => security,
                 Err(error) => {
                     tracing::error!(%error, "setup_dummy failed");
-                    self.last.set(error.to_string());
+                    last_error::fail(yb_client::Error::Invalid(error.to_string().into()));
                     return REFUSED;
                 }
             };

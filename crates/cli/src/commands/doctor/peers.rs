@@ -10,9 +10,16 @@ use super::report::Check;
 
 /// Sets a session up with a master, as every client does.
 pub fn master(address: &str) -> Check {
+    let security = match yb_secure::Security::from_env() {
+        Ok(security) => security,
+        Err(error) => {
+            return Check::fail("master", error.to_string(), "see the variables YUEBING_SECRET_FILE, YUEBING_TLS_CA");
+        }
+    };
     let config = yb_client::ClientConfig {
         master_address: address.to_owned(),
         local_hostname: "127.0.0.1".to_owned(),
+        security,
         ..yb_client::ClientConfig::default()
     };
     match yb_client::Client::connect(config) {

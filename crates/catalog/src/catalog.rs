@@ -31,6 +31,10 @@ use crate::tenants::{TenantOrder, Tenants};
 use crate::tiers::Tiers;
 use crate::upkeep::Chores;
 
+/// As long after its reservation a writer of ours may still copy into memory that it has mapped: it looks at its deadline, 2 s
+/// for what is copied in a moment, between two pieces.
+const MAPPED_WRITE: Duration = Duration::from_secs(3);
+
 /// All that the master knows. Shared by every worker; each call locks what it touches.
 ///
 /// Order of locks: clients, segment registry, one shard, table of groups, one segment's space. Never two shards.
@@ -169,6 +173,12 @@ impl Catalog {
         self.settings.all().map(|settings| settings.lease_ttl).max().unwrap_or_default().min(READ_LIMIT)
     }
 
+    /// The longest time that somebody may still work on memory without this catalog's knowing: a reader under a lease, or a
+    /// writer that has the memory mapped, whom the node cannot stop.
+    pub(crate) fn longest_use(&self) -> Duration {
+        self.longest_read().max(MAPPED_WRITE)
+    }
+
     /// Measures from now on how long threads wait for shards; see [`shard_waits`](Self::shard_waits).
     pub fn measure_waits(&self, clock: WaitClock) {
         self.waits.measure_with(clock);
@@ -182,6 +192,14 @@ impl Catalog {
     /// What is known about a key that a lookup did not find.
     pub fn why_absent(&self, tenant: Tenant, key: &[u8]) -> Absence {
         self.departed.why(self.hash(tenant, key))
+    }
+
+    /// Which write has a key, readable or not: the object, and only without one the write under way. For checkers, who
+    /// want to know whether what is hidden is still there.
+    pub fn holder(&self, tenant: Tenant, key: &[u8]) -> Option<yb_types::Generation> {
+        let hash = self.hash(tenant, key);
+        let state = self.shards[hash.shard].state.read();
+        state.find(tenant, hash.word, key).map(|slot| state.slab[slot].generation())
     }
 
     /// Remembers why an object leaves; to be called before it is erased.
@@ -348,7 +366,8 @@ impl Catalog {
         if for_writer {
             self.counters.add(|c| &c.discarded, 1);
         }
-        if let Some(feed) = segment.feed().filter(|_| replica.is_complete()) {
+        let is_told = replica.is_complete() && !planted(Fault::ReuseUnstruck);
+        if let Some(feed) = segment.feed().filter(|_| is_told) {
             let hold = Hold { generation: entry.generation(), until, for_writer };
             return segment.strike(feed, replica.node(), hold, now);
         }

@@ -207,6 +207,15 @@ impl Catalog {
         Ok(if clients.is_good(client) { ClientStatus::OK } else { ClientStatus::NEED_REMOUNT })
     }
 
+    /// A client introduces itself: one that is known is not given up between this and what it mounts then.
+    pub fn greet(&self, client: ClientId, now: MonotonicTime) {
+        let mut clients = self.clients.lock();
+        if clients.by_id.contains_key(&client) && clients.seen(client, now, self.settings.clients_max) == Sign::Back {
+            self.counters.add(|c| &c.clients_recovered, 1);
+            self.follow(&mut self.segments.registry(), &BTreeMap::from([(client, Reach::Online)]));
+        }
+    }
+
     /// Takes trust away from clients that do not ping; to be called about every second. When the calls themselves were
     /// late, the time of the delay does not count against the clients.
     pub fn expire_clients(&self, now: MonotonicTime, effects: &mut Effects) {

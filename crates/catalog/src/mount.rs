@@ -57,8 +57,8 @@ impl Catalog {
     /// All or nothing.
     ///
     /// Such memory was in the pool before, perhaps of a master that is gone: whoever got its addresses then may still
-    /// read them under a lease, or write them. So nothing is placed in it for the length of a lease, counted from when
-    /// this master [began](Self::begins), or from when this master gave the memory up.
+    /// read them under a lease, or write them. So nothing is placed in it for the length of a lease, or of a write where that
+    /// is longer, counted from when this master [began](Self::begins), or from when this master gave the memory up.
     ///
     /// # Errors
     /// See [`MountRefusal`]; nothing changed then.
@@ -84,7 +84,7 @@ impl Catalog {
             }
         }
         self.hear_of(&mut clients, &mut registry, client, now)?;
-        let rests_until = registry.born_by(now) + self.longest_read();
+        let rests_until = registry.born_by(now) + self.longest_use();
         let rests_until = if planted(Fault::RemountWithoutRest) { now } else { rests_until };
         let mut mounting =
             Mounting { clients: &mut clients, registry: &mut registry, client, again: true, now, effects };
@@ -264,7 +264,7 @@ impl Catalog {
         let (info, owner) = (segment.info(), segment.owner());
         if segment.used().0 > 0 {
             // Its readers hold leases on it, and its client may come back with the same memory.
-            registry.remember_lost(info, now, now + self.longest_read());
+            registry.remember_lost(info, now, now + self.longest_use());
         }
         effects.segments_gone.push(SegmentGone { id: info.id, name: info.name.clone(), owner, cause });
         self.chores.lock().add_sweep(segment);

@@ -31,6 +31,14 @@ pub enum Fault {
     SleepCounts,
     /// A put that is refused has taken the object of silent nodes out before.
     RefusedPutErases,
+    /// Space that a directory names is given out before the node has struck it out.
+    ReuseUnstruck,
+    /// Objects are placed in a segment whose directory was not read.
+    PlaceUnread,
+    /// A directory brings back what left under this master.
+    AdoptGone,
+    /// Of two writes that directories tell of one key, the older one counts.
+    AdoptOlder,
 }
 
 #[cfg(feature = "planted")]

@@ -24,6 +24,25 @@ struct Kept {
     key: Vec<u8>,
 }
 
+impl Kept {
+    fn at(&self, offset: u64) -> Published<'_> {
+        Published {
+            offset,
+            size: self.size,
+            generation: self.generation,
+            replica: self.replica,
+            writer: self.writer,
+            checksum: self.checksum,
+            hard_pin: self.hard_pin,
+            soft_pin: self.soft_pin,
+            data_type: 0,
+            tenant: "",
+            group: &self.group,
+            key: &self.key,
+        }
+    }
+}
+
 /// The node's side of one segment, as simple as can be.
 #[derive(Clone, Debug, Default)]
 struct Node {
@@ -84,20 +103,7 @@ impl Node {
         let mut refused = Vec::new();
         let all: Vec<_> = self.entries.iter().collect();
         for page in all.chunks(3) {
-            let records = page.iter().map(|(offset, kept)| Published {
-                offset: **offset,
-                size: kept.size,
-                generation: kept.generation,
-                replica: kept.replica,
-                writer: kept.writer,
-                checksum: kept.checksum,
-                hard_pin: kept.hard_pin,
-                soft_pin: kept.soft_pin,
-                data_type: 0,
-                tenant: "",
-                group: &kept.group,
-                key: &kept.key,
-            });
+            let records = page.iter().map(|(offset, kept)| kept.at(**offset));
             catalog.adopt(&adopting(false), records, |offset| refused.push(offset)).unwrap();
         }
         refused.iter().for_each(|offset| drop(self.entries.remove(offset)));
@@ -167,6 +173,31 @@ fn a_new_master_knows_what_the_old_one_published() {
     assert!(next.start(1, "rests", 1).is_err(), "free space may still be read as something else");
     next.advance(11 * SECOND);
     assert!(next.put("k30", 5).generation.0.get() > pinned.generation.0.get());
+    next.catalog.assert_consistent();
+}
+
+#[test]
+fn a_process_that_lost_the_directory_while_it_was_read_lends_its_memory_all_the_same() {
+    let (mut pool, mut nodes) = fresh(1);
+    for n in 0..8 {
+        pool.put(&n.to_string(), 100);
+    }
+    nodes[0].settle(&pool, 1);
+    let mut next = master(2, &nodes, pool.now);
+    let call = nodes[0].call(1, next.now, 5);
+    assert_eq!(next.catalog.tell_directory(&call, |_| {}).unwrap().order, Order::Tell);
+    let SyncCall { client, segment, incarnation, now, .. } = call;
+    let first: Vec<_> = nodes[0].entries.iter().take(3).map(|(offset, kept)| kept.at(*offset)).collect();
+    let adopting = Adopting { client, segment, incarnation, last: false, now };
+    next.catalog.adopt(&adopting, first.iter().copied(), |_| panic!("nothing speaks against it")).unwrap();
+    let known: Vec<String> = first.iter().map(|one| String::from_utf8(one.key.into()).unwrap()).collect();
+    // The process ends here, and the next one throws away what nobody has read to its end.
+    nodes[0] = Node::default();
+    nodes[0].settle(&next, 1);
+    assert_eq!(nodes[0].entries.len(), 3);
+    assert!(known.iter().all(|key| next.get(key).is_ok()));
+    next.advance(11 * SECOND);
+    next.put("new", 64);
     next.catalog.assert_consistent();
 }
 

@@ -331,6 +331,37 @@ fn memory_that_a_new_master_is_told_of_rests_for_one_lease() {
 }
 
 #[test]
+fn a_client_that_introduces_itself_is_not_given_up_before_it_mounts() {
+    let mut pool = Pool::with(strict(), &[("a", MIB)]);
+    pool.put("key", 100);
+    pool.catalog.expire_clients(pool.now, &mut pool.effects);
+    for _ in 0..10 {
+        pool.advance(SECOND);
+        pool.catalog.expire_clients(pool.now, &mut pool.effects);
+    }
+    pool.catalog.greet(client(100), pool.now);
+    pool.catalog.greet(client(101), pool.now);
+    pool.advance(SECOND);
+    pool.catalog.expire_clients(pool.now, &mut pool.effects);
+    assert!(pool.effects.clients_gone.is_empty());
+    assert!(pool.get("key").is_ok(), "another process may have taken its memory over");
+    assert_eq!(pool.catalog.clients().len(), 1, "who has nothing in the pool is not known by a greeting");
+}
+
+#[test]
+fn memory_of_a_forerunners_time_rests_as_long_as_a_write_where_leases_are_short() {
+    let lease_ttl = Duration::from_millis(500);
+    let mut pool = Pool::with(CatalogSettings { lease_ttl, ..CatalogSettings::default() }, &[]);
+    pool.catalog.begins(pool.now);
+    remount(&mut pool, vec![segment(1, "a", MIB)], 100).unwrap();
+    pool.advance(2 * SECOND);
+    let refused = pool.start(1, "new", 100).unwrap_err().code();
+    assert_eq!(refused, ErrorCode::NO_AVAILABLE_HANDLE, "a writer of the forerunner's may have it mapped");
+    pool.advance(SECOND);
+    assert!(pool.start(1, "new", 100).is_ok());
+}
+
+#[test]
 fn memory_of_a_forerunners_time_rests_for_one_lease_from_the_start() {
     let mut pool = Pool::with(CatalogSettings::default(), &[]);
     pool.catalog.begins(pool.now);

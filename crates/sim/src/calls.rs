@@ -2,14 +2,15 @@
 
 use yb_pack::Form;
 use yb_rpc::Answered;
-use yb_types::{ClientId, ClientStatus, ErrorCode, ReplicaType, ReplicateConfig, Segment, WireVersion};
+use yb_types::{ClientId, ClientStatus, ErrorCode, ReplicaType, ReplicateConfig, Segment, SegmentId, WireVersion};
 use yb_wire::messages::{
-    BatchPutRevokeArgs, ClientArgs, HelloArgs, KeyArgs, MountSegmentArgs, ObjectMetaRef, PollQuiesceArgs, PutEndArgs,
-    PutRevokeArgs, PutStartArgs, QuiesceConfirmation, QuiesceQuestion, ReMountSegmentArgs, RemoveArgs,
-    UnmountSegmentArgs,
+    BatchPutRevokeArgs, ClientArgs, DirectoryEntry, HelloArgs, KeyArgs, MountSegmentArgs, ObjectMetaRef,
+    PollQuiesceArgs, PutEndArgs, PutRevokeArgs, PutStartArgs, QuiesceConfirmation, QuiesceQuestion, ReMountSegmentArgs,
+    RemoveArgs, SyncDirectoryArgs, SyncDirectoryReply, TellDirectoryArgs,
 };
 use yb_wire::{Call, Limits, List, WireTable, call};
 
+use crate::directory::Kept;
 use crate::memory::{CELL, WriteId};
 
 /// Keys are few, so that many meet on each.
@@ -20,6 +21,11 @@ impl Key {
     /// Its name on the wire.
     pub fn name(self) -> [u8; 3] {
         [b'k', b'0' + self.0 / 10, b'0' + self.0 % 10]
+    }
+
+    /// The key of a name.
+    pub fn of(name: &[u8]) -> Option<Key> {
+        (0..100).map(Key).find(|key| key.name() == name)
     }
 }
 
@@ -52,18 +58,36 @@ pub struct Start {
 /// A request to the master.
 #[derive(Clone, Debug)]
 pub enum Ask {
-    /// A node of ours introduces itself.
-    Hello,
+    /// A node of ours introduces itself, and says what it can do.
+    Hello(u64),
     /// A segment joins.
     Mount(Segment),
     /// All segments of a client, after `NEED_REMOUNT`.
     Remount(Segment),
-    /// A segment leaves.
-    Unmount(Segment),
     /// A sign of life.
     Ping,
     /// Confirmed extents go, questions come.
     Poll(Vec<QuiesceConfirmation>),
+    /// How far a directory is (life of the master, batch), and how many objects may come next.
+    Sync {
+        /// Of which segment.
+        segment: SegmentId,
+        /// The master that told what it has, and its last batch.
+        mark: (u64, u64),
+        /// Objects of one answer.
+        limit: u32,
+    },
+    /// A page of a directory.
+    Tell {
+        /// Of which segment.
+        segment: SegmentId,
+        /// The master that told what it has.
+        told_by: u64,
+        /// By offset.
+        page: Vec<(u64, Kept)>,
+        /// There is nothing more.
+        last: bool,
+    },
     /// Where a key can be read.
     Lookup(Key),
     /// Whether it can.
@@ -73,7 +97,7 @@ pub enum Ask {
     /// Its bytes are there.
     End(Key, Manner, WriteId),
     /// It is given up; quietly: nothing of it is in flight.
-    Revoke(Key, Manner, bool),
+    Revoke(Key, Manner, bool, WriteId),
     /// It is to go; by force: leases do not count.
     Remove(Key, bool),
 }
@@ -100,6 +124,36 @@ pub struct Place {
     pub complete: bool,
 }
 
+/// What a master tells of a segment.
+#[derive(Clone, Debug)]
+pub struct Told {
+    /// This life of the master.
+    pub incarnation: u64,
+    /// Number of the batch.
+    pub batch: u64,
+    /// As on the wire.
+    pub order: u8,
+    /// What is to be struck out.
+    pub struck: Vec<u64>,
+    /// What is to be noted.
+    pub published: Vec<(u64, Kept)>,
+}
+
+impl Told {
+    /// The same as the wire has it.
+    pub fn shown<R>(&self, then: impl FnOnce(&SyncDirectoryReply<'_>) -> R) -> R {
+        let published = self.published.iter().map(|(offset, kept)| kept.entry(*offset)).collect();
+        let Told { incarnation, batch, order, ref struck, .. } = *self;
+        then(&SyncDirectoryReply { incarnation, batch, order, struck: struck.clone(), published })
+    }
+
+    fn of(reply: &SyncDirectoryReply<'_>) -> Told {
+        let published = reply.published.iter().map(|entry| (entry.offset, Kept::new(entry))).collect();
+        let SyncDirectoryReply { incarnation, batch, order, ref struck, .. } = *reply;
+        Told { incarnation, batch, order, struck: struck.clone(), published }
+    }
+}
+
 /// What the master said.
 #[derive(Clone, Debug)]
 pub enum Said {
@@ -113,6 +167,10 @@ pub enum Said {
     Status(Result<ClientStatus, ErrorCode>),
     /// To a poll.
     Questions(Vec<QuiesceQuestion>),
+    /// What comes next of a directory.
+    Told(Result<Told, ErrorCode>),
+    /// What of a page is to be struck out.
+    Struck(Result<Vec<u64>, ErrorCode>),
     /// The RPC layer refused the call, or the answer makes no sense.
     Refused,
 }
@@ -134,17 +192,27 @@ fn body<C: Call>(args: &C::Args<'_>) -> (u32, Vec<u8>) {
 pub fn encode(ask: &Ask, client_id: ClientId) -> (u32, Vec<u8>) {
     let tenant_id = &b"default"[..];
     match ask {
-        Ask::Hello => body::<call::Hello>(&HelloArgs { client_id, node_version: "sim", capabilities: 1 }),
+        Ask::Hello(capabilities) => {
+            let capabilities = *capabilities;
+            body::<call::Hello>(&HelloArgs { client_id, node_version: "sim", capabilities })
+        }
         Ask::Mount(segment) => body::<call::MountSegment>(&MountSegmentArgs { segment: segment.clone(), client_id }),
         Ask::Remount(segment) => {
             body::<call::ReMountSegment>(&ReMountSegmentArgs { segments: vec![segment.clone()], client_id })
         }
-        Ask::Unmount(segment) => {
-            body::<call::UnmountSegment>(&UnmountSegmentArgs { segment_id: segment.id, client_id })
-        }
         Ask::Ping => body::<call::Ping>(&ClientArgs { client_id }),
         Ask::Poll(confirmed) => {
             body::<call::PollQuiesce>(&PollQuiesceArgs { client_id, confirmed: List::from(confirmed), limit: 64 })
+        }
+        Ask::Sync { segment, mark: (incarnation, applied), limit } => {
+            let (segment_id, incarnation, applied, limit) = (*segment, *incarnation, *applied, *limit);
+            body::<call::SyncDirectory>(&SyncDirectoryArgs { client_id, segment_id, incarnation, applied, limit })
+        }
+        Ask::Tell { segment, told_by, page, last } => {
+            let page: Vec<DirectoryEntry<'_>> = page.iter().map(|(offset, kept)| kept.entry(*offset)).collect();
+            let (segment_id, incarnation, last) = (*segment, *told_by, *last);
+            let entries = List::from(&page);
+            body::<call::TellDirectory>(&TellDirectoryArgs { client_id, segment_id, incarnation, last, entries })
         }
         Ask::Lookup(key) => body::<call::GetReplicaList>(&KeyArgs { key: &key.name(), tenant_id }),
         Ask::Exist(key) => body::<call::ExistKey>(&KeyArgs { key: &key.name(), tenant_id }),
@@ -170,14 +238,14 @@ pub fn encode(ask: &Ask, client_id: ClientId) -> (u32, Vec<u8>) {
                 Manner::Upsert => body::<call::UpsertEnd>(&args),
             }
         }
-        Ask::Revoke(key, _, true) => {
+        Ask::Revoke(key, _, true, _) => {
             let name = key.name();
             let keys = [&name[..]];
             let replica_type = ReplicaType::ALL;
             let args = BatchPutRevokeArgs { client_id, keys: List::from(&keys), replica_type, tenant_id };
             body::<call::BatchPutRevokeQuiet>(&args)
         }
-        Ask::Revoke(key, manner, false) => {
+        Ask::Revoke(key, manner, false, _) => {
             let args = PutRevokeArgs { client_id, key: &key.name(), replica_type: ReplicaType::ALL, tenant_id };
             match manner {
                 Manner::Put => body::<call::PutRevoke>(&args),
@@ -212,12 +280,13 @@ pub fn decode(ask: &Ask, answered: &Answered) -> Said {
         memory.collect()
     };
     match ask {
-        Ask::Hello => read::<call::Hello>(bytes, |reply| Said::Done(reply.map(|_| ()))),
+        Ask::Hello(_) => read::<call::Hello>(bytes, |reply| Said::Done(reply.map(|_| ()))),
         Ask::Mount(_) => read::<call::MountSegment>(bytes, Said::Done),
         Ask::Remount(_) => read::<call::ReMountSegment>(bytes, Said::Done),
-        Ask::Unmount(_) => read::<call::UnmountSegment>(bytes, Said::Done),
         Ask::Ping => read::<call::Ping>(bytes, |reply| Said::Status(reply.map(|ping| ping.client_status))),
         Ask::Poll(_) => read::<call::PollQuiesce>(bytes, |reply| Said::Questions(reply.unwrap_or_default())),
+        Ask::Sync { .. } => read::<call::SyncDirectory>(bytes, |reply| Said::Told(reply.map(|told| Told::of(&told)))),
+        Ask::Tell { .. } => read::<call::TellDirectory>(bytes, |reply| Said::Struck(reply.map(|told| told.refused))),
         Ask::Lookup(_) => read::<call::GetReplicaList>(bytes, |reply| {
             Said::Found(reply.map(|found| (places(found.replicas), found.lease_ttl_ms)))
         }),
@@ -233,11 +302,11 @@ pub fn decode(ask: &Ask, answered: &Answered) -> Said {
         }
         Ask::End(_, Manner::Put, _) => read::<call::PutEnd>(bytes, Said::Done),
         Ask::End(_, Manner::Upsert, _) => read::<call::UpsertEnd>(bytes, Said::Done),
-        Ask::Revoke(_, _, true) => {
+        Ask::Revoke(_, _, true, _) => {
             read::<call::BatchPutRevokeQuiet>(bytes, |mut each| each.pop().map_or(Said::Refused, Said::Done))
         }
-        Ask::Revoke(_, Manner::Put, false) => read::<call::PutRevoke>(bytes, Said::Done),
-        Ask::Revoke(_, Manner::Upsert, false) => read::<call::UpsertRevoke>(bytes, Said::Done),
+        Ask::Revoke(_, Manner::Put, false, _) => read::<call::PutRevoke>(bytes, Said::Done),
+        Ask::Revoke(_, Manner::Upsert, false, _) => read::<call::UpsertRevoke>(bytes, Said::Done),
         Ask::Remove(..) => read::<call::Remove>(bytes, Said::Done),
     }
 }

@@ -12,16 +12,21 @@ use yb_catalog::{Absence, Tenant};
 use yb_types::{ClientStatus, ErrorCode, Generation};
 
 use crate::calls::{Ask, Key, Manner, Place, Said};
+use crate::directory::Kept;
 use crate::ledger::{Shown, Spot};
 use crate::memory::{CELL, WriteId};
-use crate::parties::Doing;
+use crate::parties::{Doing, Move, Party};
 use crate::tasks::one_write;
 use crate::world::{Caller, World};
 
 /// What the catalog shows under a key.
 enum Peeked {
-    Readable { generation: Generation, places: Vec<(String, u64)> },
-    Busy,
+    Readable {
+        generation: Generation,
+        places: Vec<(String, u64)>,
+    },
+    /// With the write that has the key.
+    Busy(Option<WriteId>),
     Nothing(Absence),
 }
 
@@ -30,9 +35,14 @@ impl World {
     pub(crate) fn observe(&mut self, call: usize, said: &Said) {
         let ask = self.calls[call].ask.clone();
         if let Caller::Node(node, life) = self.calls[call].from {
-            self.observe_node(node, life, &ask, said);
+            let memory = self.nodes[node].memory_of(life);
+            self.observe_node(node, memory, &ask, said);
+        }
+        if matches!(ask, Ask::Sync { .. }) {
+            return;
         }
         self.survey(Some((&ask, said)));
+        self.observe_ask(&ask, said);
         match (&ask, said) {
             // After the look at what was evicted for it.
             (Ask::Start(start), Said::Found(Ok(places))) => self.check_reservation(start.write, &places.0, call),
@@ -40,14 +50,31 @@ impl World {
                 self.promise(*key, Duration::from_millis(*lease_ms));
             }
             (Ask::Start(start), Said::Found(Err(ErrorCode::OBJECT_ALREADY_EXISTS)))
-                if !matches!(self.shown(start.key), Shown::Readable(_)) =>
+                if !self.ledger.was_readable(start.key) =>
             {
                 self.fail(format!("{:?} is said to exist, and nobody can read it", start.key));
             }
+            (Ask::Tell { page, .. }, Said::Struck(Ok(refused))) => self.check_adopted(page, refused),
             (Ask::Exist(key), Said::Exists(Ok(true))) => self.promise(*key, self.scenario.catalog.lease_ttl),
             (Ask::Lookup(key), Said::Found(Err(ErrorCode::OBJECT_NOT_FOUND))) => {
                 if let Shown::Readable(write) = self.shown(*key) {
                     self.fail(format!("{key:?} is said to be missing, and {write:?} can be read"));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// What the request itself tells.
+    fn observe_ask(&mut self, ask: &Ask, said: &Said) {
+        match (ask, said) {
+            (Ask::Start(start), Said::Found(Ok(_))) => self.ledger.touch(start.key),
+            (Ask::Remove(key, _), Said::Done(_)) => self.ledger.touch(*key),
+            (Ask::Revoke(_, _, true, write), Said::Done(Ok(()))) => self.ledger.is_quiet(*write),
+            (Ask::End(_, _, write), Said::Done(Ok(()))) => self.check_stored(*write),
+            (Ask::Poll(confirmed), Said::Questions(_)) => {
+                for confirmed in confirmed {
+                    self.ledger.is_quiet_at(confirmed.generation, confirmed.address);
                 }
             }
             _ => {}
@@ -59,10 +86,18 @@ impl World {
         match (ask, said) {
             (Ask::Ping, Said::Status(Ok(status))) => {
                 let lost = (*status == ClientStatus::NEED_REMOUNT).then_some(false);
+                if lost.is_some() && self.ledger.must_know(node, life, now) {
+                    self.fail(format!("the master has given node {node} up, and it was heard of"));
+                }
                 self.ledger.hears(node, life, now, lost);
             }
-            (Ask::Mount(_) | Ask::Remount(_), Said::Done(Ok(()))) => self.ledger.hears(node, life, now, Some(true)),
-            (Ask::Unmount(_), Said::Done(Ok(()))) => self.ledger.hears(node, life, now, Some(false)),
+            (Ask::Mount(_) | Ask::Remount(_), Said::Done(Ok(()))) => {
+                // Whoever takes memory over may come after it was given up, and is not told of that.
+                if !self.ledger.must_know(node, life, now) {
+                    self.ledger.hears(node, life, now, Some(false));
+                }
+                self.ledger.hears(node, life, now, Some(true));
+            }
             _ => {}
         }
     }
@@ -90,6 +125,11 @@ impl World {
     /// Space is given out: nobody else may have anything to do with it.
     fn check_reservation(&mut self, write: WriteId, places: &[Place], call: usize) {
         let record = self.ledger.record(write);
+        let is_known = |place: &Place| self.ledger.by_replica.get(&place.replica) == Some(&write);
+        if !places.is_empty() && places.iter().all(is_known) {
+            // The same answer to the same start.
+            return;
+        }
         let write = if record.spots.is_empty() {
             write
         } else {
@@ -97,6 +137,7 @@ impl World {
             let (key, cells, pinned) = (record.key, record.cells, record.pinned);
             self.ledger.new_write(key, cells, pinned)
         };
+        self.ledger.reserve(write, self.now);
         let cells = self.ledger.record(write).cells;
         for place in places {
             let node = self.node_of(&place.endpoint);
@@ -108,14 +149,16 @@ impl World {
             if place.size != u64::from(cells) * CELL {
                 return self.fail(format!("{write:?} is given {} bytes for {cells} cells", place.size));
             }
-            if let Some(why) = self.why_taken(node, life, place.address, cells) {
+            let named = self.why_named(node, life, place.address, cells);
+            if let Some(why) = self.why_taken(node, life, place.address, cells).or(named) {
                 return self
                     .fail(format!("request {call}: {write:?} is given space on node {node} that is taken: {why}"));
             }
-            let spot = Spot { node, life, address: place.address, promised: self.now, lost: false };
+            let spot = Spot { node, life, address: place.address, promised: self.now, lost: false, quiet: false };
             self.ledger.record_mut(write).spots.push(spot);
             self.ledger.by_replica.insert(place.replica, write);
         }
+        self.ledger.record_mut(write).generation = places.iter().map(|place| place.replica).min().unwrap_or_default();
     }
 
     /// Who has something to do with memory that is about to be given out.
@@ -127,17 +170,78 @@ impl World {
                 let left = spot.promised.since(self.now);
                 return Some(format!("{write:?} of {:?} is promised to readers for {left:?} more", record.key));
             }
-            if spot.life == life && self.shown(record.key).write() == Some(write) {
+            let kept = self.ledger.kept_for_writer(record, spot, self.now).filter(|_| spot.life == life);
+            if let Some(left) = kept {
+                return Some(format!(
+                    "{write:?} of {:?} was given up and may be written for {left:?} more",
+                    record.key
+                ));
+            }
+            if spot.life == life && !spot.lost && self.shown(record.key).write() == Some(write) {
                 return Some(format!("{write:?} of {:?} lies there", record.key));
             }
         }
         let other = u64::from(cells) * CELL;
-        let writes = |of: &&crate::parties::Move| {
+        let writes = |of: &&Move| {
             let len = u64::from(of.cells) * CELL;
-            of.node == node && of.node_life == life && of.address < address + other && address < of.address + len
+            let process = &self.nodes[of.node].process;
+            let is_heard = of.mapped || process.alive && process.life == of.node_life;
+            let meets = of.address < address + other && address < of.address + len;
+            of.node == node && of.memory == life && is_heard && meets
         };
-        let writer = self.moves.iter().filter(writes).find(|of| of.may_write())?;
+        let may_write = |of: &&Move| of.may_write(self.local(Party::Client(of.client)));
+        let writer = self.moves.iter().filter(writes).find(may_write)?;
         Some(format!("client {} may still write {:?} there", writer.client, writer.write))
+    }
+
+    /// Whether the directory of a node still names memory that is about to be given out.
+    fn why_named(&self, node: usize, life: u32, address: u64, cells: u32) -> Option<String> {
+        let known = &self.nodes[node];
+        let memory = known.memories.get(life as usize - 1).filter(|_| life as usize == known.memories.len())?;
+        let (from, to) = (address - memory.base, address - memory.base + u64::from(cells) * CELL);
+        let tables = [&known.directory.table, known.directory.log.written()];
+        let meets = |(offset, kept): &(u64, &Kept)| *offset < to && from < offset + kept.size;
+        let (offset, _) = tables.iter().find_map(|table| table.from(0).find(meets))?;
+        Some(format!("its directory names what lies at {offset:#x}"))
+    }
+
+    /// What the directory of a node says must be so, at every moment.
+    pub(crate) fn check_directory(&mut self, node: usize) {
+        let known = &self.nodes[node];
+        let Some(memory) = known.memories.last() else { return };
+        let tables = [&known.directory.table, known.directory.log.written()];
+        let is_so = |(offset, kept): &(u64, &Kept)| {
+            let write = self.ledger.by_replica.get(&kept.generation).copied();
+            let record = write.map(|write| self.ledger.record(write));
+            let (Some(write), Some(record)) = (write, record) else { return false };
+            let first = memory.cell(memory.base + offset, record.cells);
+            let is_whole = first.is_some_and(|first| memory.holds(first, write, record.cells));
+            let key = Key::of(kept.entry(*offset).key);
+            is_whole && kept.size == u64::from(record.cells) * CELL && key == Some(record.key)
+        };
+        let wrong = tables.iter().find_map(|table| table.from(0).find(|entry| !is_so(entry)));
+        if let Some((offset, kept)) = wrong {
+            let generation = kept.generation;
+            self.fail(format!("node {node} keeps generation {generation} at {offset:#x}, and other bytes lie there"));
+        }
+    }
+
+    /// The master has read a page of a directory: what it took is there, and what it did not take it has a reason for.
+    fn check_adopted(&mut self, page: &[(u64, Kept)], refused: &[u64]) {
+        self.tally.relearned += (page.len() - refused.len()) as u64;
+        let Some(bare) = &self.master.bare else { return };
+        for (offset, kept) in page {
+            let Some(key) = Key::of(kept.entry(*offset).key) else { continue };
+            let holder = bare.catalog().holder(Tenant::DEFAULT, &key.name()).map_or(0, |holder| holder.0.get());
+            let generation = kept.generation;
+            if refused.contains(offset) {
+                if !self.ledger.is_touched(key) && holder <= generation {
+                    return self.fail(format!("generation {generation} of {key:?} is refused for no reason"));
+                }
+            } else if holder < generation {
+                return self.fail(format!("generation {generation} of {key:?} is taken over, and not there"));
+            }
+        }
     }
 
     /// Looks at all keys, and whether what changed may have changed. `cause`: the request that was just answered.
@@ -149,7 +253,7 @@ impl World {
             let before = self.shown(key);
             let after = match self.peek(key) {
                 Peeked::Readable { generation, places } => self.is_readable(key, before, generation, &places, cause),
-                Peeked::Busy => self.is_busy(key, before, cause),
+                Peeked::Busy(holder) => self.is_busy(key, before, holder, cause),
                 Peeked::Nothing(absence) => {
                     if let Some(write) = before.write() {
                         self.check_absence(write, absence, cause);
@@ -164,7 +268,7 @@ impl World {
 
     fn peek(&self, key: Key) -> Peeked {
         let Some(bare) = &self.master.bare else { return Peeked::Nothing(Absence::NeverSeen) };
-        let mut peeked = Peeked::Busy;
+        let mut peeked = Peeked::Busy(None);
         let name = key.name();
         bare.catalog().peek(Tenant::DEFAULT, [&name[..]], |_, found| {
             peeked = match found {
@@ -172,12 +276,16 @@ impl World {
                     generation: view.generation(),
                     places: view.replicas().map(|r| (r.segment.info().te_endpoint.clone(), r.address)).collect(),
                 },
-                Err(ErrorCode::REPLICA_IS_NOT_READY) => Peeked::Busy,
+                Err(ErrorCode::REPLICA_IS_NOT_READY) => Peeked::Busy(None),
                 Err(_) => Peeked::Nothing(Absence::NeverSeen),
             };
         });
         match peeked {
             Peeked::Nothing(_) => Peeked::Nothing(self.why_absent(key)),
+            Peeked::Busy(_) => {
+                let holder = bare.catalog().holder(Tenant::DEFAULT, &name);
+                Peeked::Busy(holder.and_then(|generation| self.ledger.by_replica.get(&generation.0.get()).copied()))
+            }
             other => other,
         }
     }
@@ -201,47 +309,83 @@ impl World {
         };
         if let Some(old) = before.write().filter(|old| *old != write) {
             let upsert = matches!(cause, Some((Ask::End(of, Manner::Upsert, _), _)) if *of == key);
-            if !upsert && matches!(before, Shown::Readable(_)) {
+            if !upsert && matches!(before, Shown::Readable(_)) && !self.is_newer_told(old, write, cause) {
                 self.fail(format!("{key:?} changes from {old:?} to {write:?} without an upsert"));
             }
             self.retire(old);
         }
+        self.find_again(write, places);
         if self.ledger.record(write).retired.is_some() {
             self.fail(format!("{write:?} of {key:?} came back"));
         }
-        if self.ledger.record(write).published.is_none() {
+        if before.write() != Some(write) {
             self.check_publication(write, places);
+        }
+        if self.ledger.record(write).published.is_none() {
             self.publish(key, write);
         }
         Shown::Readable(write)
     }
 
-    /// The key has an object whose nodes are silent, or a write that has not ended.
-    fn is_busy(&mut self, key: Key, before: Shown, cause: Option<(&Ask, &Said)>) -> Shown {
-        let Some(write) = before.write() else { return Shown::Nothing };
-        let started = matches!(cause, Some((Ask::Start(start), Said::Found(Ok(_))))
-            if start.key == key && start.manner == Manner::Put);
-        if started {
-            if matches!(before, Shown::Readable(_)) && !self.is_silent(write, false) {
-                self.fail(format!("a put of {key:?} is let in while {write:?} can be read"));
-            }
-            self.retire(write);
-            return Shown::Nothing;
+    /// An object that one directory told gives way to a newer one that another told.
+    fn is_newer_told(&self, old: WriteId, write: WriteId, cause: Option<(&Ask, &Said)>) -> bool {
+        let is_told = matches!(cause, Some((Ask::Tell { .. }, _)));
+        let (before, after) = (self.ledger.record(old).generation, self.ledger.record(write).generation);
+        is_told && before < after && self.ledger.may_return(write)
+    }
+
+    /// What the master shows it keeps where it shows it, also what it learned from a directory.
+    fn find_again(&mut self, write: WriteId, places: &[(String, u64)]) {
+        let may_return = self.ledger.may_return(write);
+        let nodes: Vec<(usize, u64)> = places.iter().map(|(name, address)| (self.node_of(name), *address)).collect();
+        let record = self.ledger.record_mut(write);
+        let is_there = |spot: &&mut Spot| nodes.contains(&(spot.node, spot.address));
+        record.spots.iter_mut().filter(is_there).for_each(|spot| spot.lost = false);
+        if may_return {
+            record.retired = None;
         }
-        if self.is_silent(write, false) {
+    }
+
+    /// The key has an object whose nodes are silent, or a write that has not ended.
+    fn is_busy(&mut self, key: Key, before: Shown, holder: Option<WriteId>, cause: Option<(&Ask, &Said)>) -> Shown {
+        if let (Some((Ask::End(of, _, write), Said::Done(Ok(())))), Some(holder)) = (cause, holder)
+            && *of == key
+            && *write == holder
+            && self.ledger.record(holder).published.is_none()
+        {
+            before.write().into_iter().for_each(|old| self.retire(old));
+            return self.is_hidden_from_its_end(key, holder);
+        }
+        let Some(write) = before.write() else { return Shown::Nothing };
+        let is_silent = self.is_silent(write, false);
+        if holder == Some(write) {
+            if !is_silent {
+                self.fail(format!("{write:?} of {key:?} is not offered, and a node of it is heard of"));
+            }
             return Shown::Hidden(write);
         }
-        // Under a master that slept it may have been taken for hidden when it went.
-        let may_start = matches!(cause, None | Some((Ask::Start(_), _))) || matches!(before, Shown::Hidden(_));
-        match self.why_absent(key) {
-            // Evicted and begun anew within one step.
-            Absence::Evicted if may_start => {
-                self.check_absence(write, Absence::Evicted, cause);
-                self.retire(write);
-                return Shown::Nothing;
-            }
-            _ => self.fail(format!("{write:?} of {key:?} is not offered, and a node of it is heard of")),
+        // A start that had to wait was let in by the master itself.
+        let was_begun = match cause {
+            None => true,
+            Some((Ask::Start(start), Said::Found(Ok(_)))) => start.key == key,
+            Some(_) => false,
+        };
+        if !(is_silent && was_begun) {
+            self.check_absence(write, self.why_absent(key), cause);
         }
+        self.retire(write);
+        Shown::Nothing
+    }
+
+    /// A write has ended while the master hears of no node of it: readers get it when one is heard of again.
+    fn is_hidden_from_its_end(&mut self, key: Key, write: WriteId) -> Shown {
+        if !self.is_silent(write, false) {
+            self.fail(format!("{write:?} of {key:?} has ended and is not offered, and a node of it is heard of"));
+        }
+        let spots = self.ledger.record(write).spots.iter().filter(|spot| !spot.lost);
+        let places: Vec<_> = spots.map(|spot| (self.nodes[spot.node].endpoint.clone(), spot.address)).collect();
+        self.check_publication(write, &places);
+        self.publish(key, write);
         Shown::Hidden(write)
     }
 
@@ -270,6 +414,7 @@ impl World {
         let now = self.now;
         self.note(|| format!("{key:?} is readable as {write:?}"));
         self.ledger.record_mut(write).published = Some(now);
+        self.ledger.settle(key);
         // What an earlier master knew under this key is older than this.
         let older = |(index, record): (usize, &crate::ledger::Record)| {
             let is_older = record.key == key && record.published.is_some() && record.retired.is_none();
@@ -280,8 +425,7 @@ impl World {
     }
 
     fn retire(&mut self, write: WriteId) {
-        let now = self.now;
-        self.ledger.record_mut(write).retired.get_or_insert(now);
+        self.ledger.retire(write, self.now);
     }
 
     /// An object is gone: was it allowed to go?
@@ -291,6 +435,7 @@ impl World {
             (record.key, record.promised, record.pinned)
         };
         self.note(|| format!("{write:?} of {key:?} is gone: {absence:?}"));
+        self.ledger.settle(key);
         let leased = promised > self.now;
         if self.is_silent(write, true) {
             return;
@@ -303,6 +448,11 @@ impl World {
             }
             (Absence::Evicted, _) => {
                 self.tally.evicted += 1;
+                self.ledger.evicted += 1;
+                let done = self.master.bare.as_ref().map_or(0, |bare| bare.catalog().stats().evicted_keys);
+                if self.ledger.evicted > done {
+                    self.fail(format!("{write:?} of {key:?} is gone, and nothing was evicted"));
+                }
                 if leased || pinned {
                     let why = if leased { "under a lease" } else { "although it is pinned" };
                     self.fail(format!("{write:?} of {key:?} is evicted {why}"));
@@ -338,7 +488,7 @@ impl World {
     /// A write is said to be stored.
     pub(crate) fn check_stored(&mut self, write: WriteId) {
         if self.ledger.record(write).published.is_none() {
-            self.fail(format!("a client takes {write:?} for stored, and it never was"));
+            self.fail(format!("{write:?} is said to be stored, and it never was"));
         }
     }
 

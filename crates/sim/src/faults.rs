@@ -100,7 +100,13 @@ impl World {
                 // Whoever has memory mapped goes on; see the limits above.
                 self.ledger.master_died(self.now);
             }
-            Party::Node(_) => {}
+            Party::Node(node) => {
+                let behind = self.nodes[node].directory.log.behind() as u64;
+                let whole = self.dice.between(0, behind) as usize;
+                let directory = std::mem::take(&mut self.nodes[node].directory);
+                self.nodes[node].directory = directory.after_death(whole);
+                self.check_directory(node);
+            }
             Party::Client(client) => {
                 for task in &mut self.clients[client].tasks {
                     task.doing = Doing::Nothing;

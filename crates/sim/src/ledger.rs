@@ -23,6 +23,8 @@ pub struct Spot {
     pub promised: MonotonicTime,
     /// The master has given the segment up.
     pub lost: bool,
+    /// Writer or node said that nothing of the write is under way here.
+    pub quiet: bool,
 }
 
 /// What is known of a write.
@@ -36,15 +38,36 @@ pub struct Record {
     pub pinned: bool,
     /// Its places, once it has some.
     pub spots: Vec<Spot>,
+    /// Its number at the master, once it has places.
+    pub generation: u64,
+    /// When it got them, and in which life of the master.
+    pub reserved: (MonotonicTime, u32),
     /// When it became readable.
     pub published: Option<MonotonicTime>,
     /// Since when no new reader may get it.
     pub retired: Option<MonotonicTime>,
+    /// The life of the master under which it was retired.
+    pub retired_under: u32,
     /// Until when readers were promised its bytes, wherever.
     pub promised: MonotonicTime,
 }
 
 impl Record {
+    fn nobodys() -> Record {
+        Record {
+            key: Key(u8::MAX),
+            cells: 0,
+            pinned: false,
+            spots: Vec::new(),
+            generation: 0,
+            reserved: (MonotonicTime(0), 0),
+            published: None,
+            retired: None,
+            retired_under: 0,
+            promised: MonotonicTime(0),
+        }
+    }
+
     /// The place of it that meets cells at an address of a node.
     pub fn meets(&self, node: usize, address: u64, cells: u32) -> Option<&Spot> {
         let (len, other) = (u64::from(self.cells) * CELL, u64::from(cells) * CELL);
@@ -85,50 +108,78 @@ pub struct Heard {
     pub mounted: bool,
 }
 
+/// When the master stood still for longer than this, the time of its clients stood still, too.
+const HELD_UP: Duration = Duration::from_secs(2);
+
+/// When the present master worked, and when it stood still.
+#[derive(Debug, Default)]
+struct Working {
+    life: u32,
+    last: MonotonicTime,
+    slept: Vec<(MonotonicTime, MonotonicTime)>,
+}
+
+impl Working {
+    /// The time from then to now, but for what the master slept of it.
+    fn awake(&self, since: MonotonicTime, now: MonotonicTime) -> Duration {
+        let is_late = now.since(self.last) > HELD_UP;
+        let slept = self.slept.iter().copied().chain(is_late.then_some((self.last, now)));
+        let slept: Duration = slept.map(|(from, to)| to.min(now).since(from.max(since))).sum();
+        now.since(since).saturating_sub(slept)
+    }
+}
+
 /// All of it.
 #[derive(Debug)]
 pub struct Ledger {
     /// By number; the first is nobody's.
     pub writes: Vec<Record>,
-    /// Of the present master.
+    /// By the numbers of replicas, which no two masters give out.
     pub by_replica: BTreeMap<u64, WriteId>,
+    /// By key: the last life of the master that was asked to write or remove something under it, or gave something up.
+    pub touched: Vec<u32>,
+    /// By key: the last life of the master that published, removed or gave up an object under it.
+    pub settled: Vec<u32>,
+    /// Objects that the present master has evicted.
+    pub evicted: u64,
+    working: Working,
     /// By key.
     pub shown: Vec<Shown>,
+    /// By key, before the round of the janitor whose answers are being looked at.
+    pub shown_before: Vec<Shown>,
     /// By node; of the present master.
     pub heard: Vec<Heard>,
     /// A client may be silent for so long.
     pub ttl: Duration,
     /// And for so long more.
     pub suspicion: Duration,
+    /// As long as this after its start a writer may write what it was given space for.
+    pub release: Duration,
 }
 
 impl Ledger {
     /// Nothing is known.
     pub fn new(scenario: &Scenario) -> Ledger {
-        let nobody = Record {
-            key: Key(u8::MAX),
-            cells: 0,
-            pinned: false,
-            spots: Vec::new(),
-            published: None,
-            retired: None,
-            promised: MonotonicTime(0),
-        };
         Ledger {
-            writes: vec![nobody],
+            writes: vec![Record::nobodys()],
             by_replica: BTreeMap::new(),
+            touched: vec![0; usize::from(scenario.keys)],
+            settled: vec![0; usize::from(scenario.keys)],
+            evicted: 0,
+            working: Working::default(),
             shown: vec![Shown::Nothing; usize::from(scenario.keys)],
-            heard: vec![Heard::default(); scenario.nodes],
+            shown_before: Vec::new(),
+            heard: vec![Heard::default(); scenario.nodes.len()],
             ttl: scenario.catalog.client_ttl,
             suspicion: scenario.catalog.client_suspicion_ttl,
+            release: scenario.catalog.release_timeout,
         }
     }
 
     /// A write is about to be asked for.
     pub fn new_write(&mut self, key: Key, cells: u32, pinned: bool) -> WriteId {
         let id = WriteId(self.writes.len() as u32);
-        let (spots, published, retired, promised) = (Vec::new(), None, None, MonotonicTime(0));
-        self.writes.push(Record { key, cells, pinned, spots, published, retired, promised });
+        self.writes.push(Record { key, cells, pinned, ..Record::nobodys() });
         id
     }
 
@@ -148,9 +199,93 @@ impl Ledger {
     }
 
     /// Another master starts, and has heard of nobody.
-    pub fn new_master(&mut self) {
-        self.by_replica.clear();
+    pub fn new_master(&mut self, life: u32, now: MonotonicTime) {
+        self.evicted = 0;
+        self.working = Working { life, last: now, slept: Vec::new() };
+        self.writes.iter_mut().flat_map(|record| &mut record.spots).for_each(|spot| spot.lost = true);
         self.heard.iter_mut().for_each(|heard| *heard = Heard::default());
+    }
+
+    /// The master looks after its duties.
+    pub fn works(&mut self, now: MonotonicTime) {
+        if now.since(self.working.last) > HELD_UP {
+            self.working.slept.push((self.working.last, now));
+        }
+        self.working.last = now;
+    }
+
+    /// Space is given to a write. What was promised to readers of it counts from here.
+    pub fn reserve(&mut self, write: WriteId, now: MonotonicTime) {
+        let life = self.working.life;
+        self.record_mut(write).reserved = (now, life);
+    }
+
+    /// How long a place of a write that was never readable must still be kept out of use for its writer.
+    pub fn kept_for_writer(&self, record: &Record, spot: &Spot, now: MonotonicTime) -> Option<Duration> {
+        let (since, life) = record.reserved;
+        let left = (since + self.release).since(now);
+        let is_over = spot.quiet || spot.lost || life != self.working.life || record.published.is_some();
+        (!is_over && !left.is_zero()).then_some(left)
+    }
+
+    /// The writer says that nothing of a write is under way.
+    pub fn is_quiet(&mut self, write: WriteId) {
+        self.record_mut(write).spots.iter_mut().for_each(|spot| spot.quiet = true);
+    }
+
+    /// A node says so of a place.
+    pub fn is_quiet_at(&mut self, generation: u64, address: u64) {
+        if let Some(&write) = self.by_replica.get(&generation) {
+            let spots = self.record_mut(write).spots.iter_mut();
+            spots.filter(|spot| spot.address == address).for_each(|spot| spot.quiet = true);
+        }
+    }
+
+    /// A write was begun or a removal asked for: what directories say of the key need not count any more.
+    pub fn touch(&mut self, key: Key) {
+        self.touched[usize::from(key.0)] = self.working.life;
+    }
+
+    /// What becomes of a key is this master's business from here on: nothing of its forerunners may come back.
+    pub fn settle(&mut self, key: Key) {
+        self.touch(key);
+        self.settled[usize::from(key.0)] = self.working.life;
+    }
+
+    /// Whether the present master has touched a key.
+    pub fn is_touched(&self, key: Key) -> bool {
+        self.touched[usize::from(key.0)] == self.working.life
+    }
+
+    /// Whether a write that is gone may be found in a directory again: it went under an earlier master, and this one has
+    /// nothing newer.
+    pub fn may_return(&self, write: WriteId) -> bool {
+        let record = self.record(write);
+        let is_earlier = record.published.is_some() && record.retired_under < self.working.life;
+        is_earlier && self.settled[usize::from(record.key.0)] < self.working.life
+    }
+
+    /// Whether a key can be read now, or could at the beginning of what the master did in one go.
+    pub fn was_readable(&self, key: Key) -> bool {
+        let key = usize::from(key.0);
+        let shown = [self.shown.get(key), self.shown_before.get(key)];
+        shown.iter().flatten().any(|shown| matches!(shown, Shown::Readable(_)))
+    }
+
+    /// A write is gone.
+    pub fn retire(&mut self, write: WriteId, now: MonotonicTime) {
+        let life = self.working.life;
+        let record = self.record_mut(write);
+        if record.retired.is_none() {
+            (record.retired, record.retired_under) = (Some(now), life);
+        }
+    }
+
+    /// Whether the master has no right to give up what a node lent in this life: it was heard of.
+    pub fn must_know(&self, node: usize, life: u32, now: MonotonicTime) -> bool {
+        let heard = &self.heard[node];
+        let silence = self.working.awake(heard.at, now);
+        heard.life == life && heard.mounted && silence <= self.ttl + self.suspicion
     }
 
     /// A sign of life of a node reached the master.
@@ -178,6 +313,7 @@ impl Ledger {
     pub fn is_silent(&self, spot: &Spot, now: MonotonicTime, gone: bool) -> bool {
         let heard = &self.heard[spot.node];
         let patience = if gone { self.ttl + self.suspicion } else { self.ttl };
-        spot.lost || heard.life != spot.life || !heard.mounted || now.since(heard.at) > patience
+        let is_silent = || self.working.awake(heard.at, now) > patience;
+        spot.lost || heard.life != spot.life || !heard.mounted || is_silent()
     }
 }

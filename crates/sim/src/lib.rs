@@ -20,9 +20,11 @@
 #![forbid(unsafe_code)]
 
 pub mod agenda;
-pub mod calls;
+mod calls;
 mod checks;
+mod directory;
 mod faults;
+mod keeping;
 mod ledger;
 mod log;
 mod master;
@@ -31,6 +33,8 @@ mod moves;
 mod net;
 mod node;
 mod parties;
+#[cfg(feature = "planted")]
+mod planted;
 #[path = "../../client/src/quiesce.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the client's own file; a node uses a part of it")]
 mod quiesce;
@@ -41,6 +45,8 @@ mod tasks;
 mod world;
 pub mod writing;
 
+#[cfg(feature = "planted")]
+pub use planted::Planted;
 pub use run::{Options, Outcome, run};
 pub use scenario::Slip;
 pub use world::{Broken, Tally};

@@ -61,6 +61,8 @@ impl Log {
             Event::MoveOver(of) => (12, of as u64),
             Event::Fault => (13, 0),
             Event::Back(_) => (14, 0),
+            Event::Keep { node, life } => (15, (node as u64) << 32 | u64::from(life)),
+            Event::Written { node, life } => (16, (node as u64) << 32 | u64::from(life)),
         };
         self.mix(kind << 56 ^ subject);
     }

@@ -1,4 +1,5 @@
-//! `yb-sim SEEDS [FIRST]` runs seeds; `yb-sim --seed N` replays one and says what happened.
+//! `yb-sim SEEDS [FIRST]` runs seeds; `yb-sim --seed N` replays one and says what happened; with the feature `planted`,
+//! `yb-sim --faults [SEEDS]` says which seed finds each planted fault.
 #![forbid(unsafe_code)]
 
 use std::io::{IsTerminal, Write};
@@ -15,6 +16,8 @@ fn main() -> ExitCode {
             Some(seed) => replay(seed),
             None => usage(),
         },
+        #[cfg(feature = "planted")]
+        Some("--faults") => faults(number(1).unwrap_or(1000)),
         None => many(1000, 0),
         Some(_) => match number(0) {
             Some(seeds) => many(seeds, number(1).unwrap_or(0)),
@@ -47,6 +50,22 @@ fn replay(seed: u64) -> ExitCode {
     }
 }
 
+#[cfg(feature = "planted")]
+fn faults(seeds: u64) -> ExitCode {
+    let mut missed = 0;
+    println!("| fault | found by seed | what the checker says |\n|---|---|---|");
+    for planted in yb_sim::Planted::ALL {
+        match planted.find(seeds) {
+            Some((seed, broken)) => println!("| `{planted}` | {seed} | {} |", broken.what),
+            None => {
+                missed += 1;
+                println!("| `{planted}` | none of {seeds} | |");
+            }
+        }
+    }
+    if missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
 fn many(seeds: u64, first: u64) -> ExitCode {
     let (clock, mut sum, mut failures) = (Clock::real(), Tally::default(), 0_u64);
     let began = clock.now();
@@ -61,6 +80,7 @@ fn many(seeds: u64, first: u64) -> ExitCode {
         sum.stored += tally.stored;
         sum.unstored += tally.unstored;
         sum.evicted += tally.evicted;
+        sum.relearned += tally.relearned;
         sum.faults += tally.faults;
         if let Some(broken) = outcome.broken {
             failures += 1;
@@ -81,8 +101,16 @@ fn many(seeds: u64, first: u64) -> ExitCode {
         seeds as f64 / seconds * 60.0
     );
     println!(
-        "{} events, {} faults; reads: {} right, {} missing, {} failed; writes: {} stored, {} not; {} objects evicted",
-        sum.events, sum.faults, sum.right, sum.missing, sum.failed, sum.stored, sum.unstored, sum.evicted
+        "{} events, {} faults; reads: {} right, {} missing, {} failed; writes: {} stored, {} not; {} objects evicted, {} relearned",
+        sum.events,
+        sum.faults,
+        sum.right,
+        sum.missing,
+        sum.failed,
+        sum.stored,
+        sum.unstored,
+        sum.evicted,
+        sum.relearned
     );
     if failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

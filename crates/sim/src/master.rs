@@ -6,7 +6,7 @@ use yb_types::{ClientId, MonotonicTime};
 
 use crate::calls::{Ask, decode, encode};
 use crate::parties::Party;
-use crate::scenario::Dice;
+use crate::scenario::{Dice, Slip};
 use crate::world::{CallUnderWay, Caller, Event, World};
 
 impl World {
@@ -35,6 +35,12 @@ impl World {
         }
         if let Some(at) = arrives {
             self.agenda.add(at, Event::Reaches(call));
+        }
+        // What a connection that nobody waits for any more has kept. Only this request names what it is about so well that
+        // it may come at any time.
+        if matches!(&self.calls[call].ask, Ask::Poll(confirmed) if !confirmed.is_empty()) && self.dice.once_in(2) {
+            let late = self.dice.millis(100, 20_000);
+            self.after(late, Event::Reaches(call));
         }
     }
 
@@ -80,6 +86,7 @@ impl World {
         let said = self.calls[call].said.clone().filter(|_| answered);
         match self.calls[call].from {
             Caller::Node(node, life) => self.node_hears(node, life, call, said),
+            Caller::Keeper(node, life) => self.keeper_hears(node, life, call, said),
             Caller::Task { client, life, task, step } => {
                 if self.is_current(client, life, task, step) {
                     self.task_hears(client, task, call, said);
@@ -97,6 +104,10 @@ impl World {
     }
 
     pub(crate) fn call_over(&mut self, call: usize) {
+        let is_tasks = matches!(self.calls[call].from, Caller::Task { .. });
+        if is_tasks && self.scenario.slip == Some(Slip::NoDeadline) {
+            return;
+        }
         if self.calls[call].open && !self.stands_still(self.calls[call].from.party(), Event::CallOver(call)) {
             self.note(|| format!("request {call} is not answered in time"));
             self.conclude(call, false);
@@ -130,10 +141,13 @@ impl World {
         let Some(bare) = &mut self.master.bare else { return };
         let sleep = bare.janitor_round();
         let late = bare.late();
+        self.ledger.works(self.now);
+        self.ledger.shown_before = self.ledger.shown.clone();
         self.survey(None);
         for answered in late {
             self.answers(answered.sequence as usize, &answered);
         }
+        self.ledger.shown_before.clear();
         // A loaded machine wakes it late.
         let late = self.dice.millis(20, 120);
         self.after(sleep.max(late).min(Duration::from_millis(200)), Event::Janitor(life));

@@ -37,6 +37,7 @@ impl World {
             step: self.clients[client].tasks[task].step,
             node,
             node_life: self.nodes[node].process.life,
+            memory: self.nodes[node].memories.len() as u32,
             mapped,
             write,
             address: place.address,
@@ -163,8 +164,8 @@ impl World {
     fn touch(&mut self, of: usize, piece: u32) -> bool {
         let known = &self.moves[of];
         let (node, address, cells, write) = (known.node, known.address, known.cells, known.write);
-        let ((from, to), life) = (known.part(piece), known.node_life);
-        let Some(memory) = self.nodes[node].memories.get_mut(life as usize - 1) else { return false };
+        let ((from, to), memory) = (known.part(piece), known.memory);
+        let Some(memory) = self.nodes[node].memories.get_mut(memory as usize - 1) else { return false };
         let Some(first) = memory.cell(address, cells) else { return false };
         match write {
             Some(write) => memory.write(first, write, from, to),

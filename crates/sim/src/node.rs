@@ -11,11 +11,16 @@ use crate::calls::{Ask, Said};
 use crate::memory::CELL;
 use crate::parties::{Beat, Party};
 use crate::reading::Failed;
-use crate::scenario::{Dice, Slip};
+use crate::scenario::{Dice, Kind, Slip};
 use crate::world::{Caller, Event, World};
 
 /// Between two pings, and the time that one may take.
 const INTERVAL: Duration = Duration::from_secs(1);
+
+/// What a node can do: it answers questions about given-up writes, it keeps a directory, it brings what is in it.
+const QUIESCE: u64 = 1;
+const DIRECTORY: u64 = 2;
+const FILLED: u64 = 4;
 
 impl World {
     pub(crate) fn beat(&mut self, node: usize, life: u32) {
@@ -26,7 +31,7 @@ impl World {
         if self.stands_still(Party::Node(node), Event::Beat { node, life }) {
             return;
         }
-        let ask = if self.nodes[node].beat == Beat::Joining { Ask::Hello } else { Ask::Ping };
+        let ask = if self.nodes[node].beat == Beat::Joining { self.hello(node) } else { Ask::Ping };
         self.nodes[node].beat = Beat::Asking;
         self.node_asks(node, ask);
     }
@@ -36,24 +41,45 @@ impl World {
         self.ask(Caller::Node(node, life), id, ask, self.now + INTERVAL);
     }
 
+    /// What the node says of itself, and of what it brings.
+    fn hello(&mut self, node: usize) -> Ask {
+        if self.nodes[node].kind == Kind::Plain {
+            return Ask::Hello(QUIESCE);
+        }
+        let brings = self.nodes[node].directory.introduce();
+        self.nodes[node].directory.log.arrives();
+        Ask::Hello(QUIESCE | DIRECTORY | if brings { FILLED } else { 0 })
+    }
+
+    /// From here on the master may place objects.
+    fn about_to_mount(&mut self, node: usize) {
+        if self.nodes[node].kind != Kind::Plain {
+            self.nodes[node].directory.before_mount(true);
+            self.nodes[node].directory.log.arrives();
+        }
+    }
+
     /// An answer to the heartbeat, `None` without one.
     pub(crate) fn node_hears(&mut self, node: usize, life: u32, call: usize, said: Option<Said>) {
         if !self.nodes[node].process.alive || self.nodes[node].process.life != life {
             return;
         }
         let segment = self.nodes[node].segment.clone();
-        let known = self.nodes[node].was_known;
+        let (known, was_lent) = (self.nodes[node].was_known, self.nodes[node].was_lent);
         let next = match (&self.calls[call].ask, said) {
-            (Ask::Hello, Some(Said::Done(Ok(())))) if known => {
-                self.end_writes(node);
-                Some(Ask::Remount(segment))
+            (Ask::Hello(_), Some(Said::Done(Ok(())))) => {
+                if known {
+                    self.end_writes(node);
+                }
+                self.about_to_mount(node);
+                Some(if known || was_lent { Ask::Remount(segment) } else { Ask::Mount(segment) })
             }
-            (Ask::Hello, Some(Said::Done(Ok(())))) => Some(Ask::Mount(segment)),
-            (Ask::Mount(_), Some(Said::Done(Ok(())))) => {
+            (Ask::Mount(_) | Ask::Remount(_), Some(Said::Done(Ok(())))) => {
                 self.nodes[node].was_known = true;
+                self.start_keeper(node);
                 None
             }
-            (Ask::Ping, Some(Said::Status(Ok(ClientStatus::NEED_REMOUNT)))) => Some(Ask::Hello),
+            (Ask::Ping, Some(Said::Status(Ok(ClientStatus::NEED_REMOUNT)))) => Some(self.hello(node)),
             (Ask::Ping, Some(Said::Status(Ok(_)))) => {
                 self.nodes[node].was_known = true;
                 Some(Ask::Poll(self.quiet_extents(node)))
@@ -105,7 +131,7 @@ impl World {
 
     /// Whether a client has the memory of a node mapped.
     pub(crate) fn share_a_host(&self, client: usize, node: usize) -> bool {
-        client % self.nodes.len() == node
+        client % self.nodes.len() == node && !self.nodes[node].is_kept()
     }
 
     /// The node ends the writes that are under way over sockets: its memory is about to be given to others.

@@ -5,9 +5,11 @@ use std::time::Duration;
 use yb_types::{ClientId, MonotonicTime, Segment};
 
 use crate::calls::{Key, Place, Start};
+use crate::directory::Directory;
 use crate::memory::{Mark, Memory, WriteId};
 use crate::quiesce::Questions;
 use crate::reading::{Failed, Reading};
+use crate::scenario::Kind;
 use crate::writing::Writing;
 
 /// Who is at one end of a wire.
@@ -62,6 +64,46 @@ pub enum Beat {
     Asking,
 }
 
+/// What the keeper of a node does when what it noted is on the disk.
+#[derive(Clone, Copy, Debug)]
+pub enum Next {
+    /// It asks again; whether there was anything new.
+    Rest(bool),
+    /// It tells the page that begins there.
+    Page(u64),
+    /// It says that it has told all.
+    Last,
+}
+
+/// Where the keeper of a node stands.
+#[derive(Clone, Copy, Debug)]
+pub struct Keeper {
+    /// It has begun.
+    pub runs: bool,
+    /// It has asked, or writes.
+    pub is_busy: bool,
+    /// Whether the directory was in doubt when it asked.
+    pub doubted: bool,
+    /// The pause before it asks again.
+    pub pause: Duration,
+    /// The master that told what the directory has.
+    pub told_by: u64,
+    /// The one that wants to hear it.
+    pub master: u64,
+    /// Where the next page begins.
+    pub next_page: Option<u64>,
+    /// What comes after the disk.
+    pub next: Next,
+}
+
+impl Default for Keeper {
+    fn default() -> Self {
+        let (pause, next) = (Duration::ZERO, Next::Rest(false));
+        let (runs, is_busy, doubted) = (false, false, false);
+        Keeper { runs, is_busy, doubted, pause, told_by: 0, master: 0, next_page: None, next }
+    }
+}
+
 /// A node.
 pub struct Node {
     /// Its process.
@@ -72,12 +114,22 @@ pub struct Node {
     pub endpoint: String,
     /// What it lends in this life.
     pub segment: Segment,
-    /// Memory of each life: whoever has it mapped sees it on.
+    /// Memory of each life that had its own: whoever has it mapped sees it on.
     pub memories: Vec<Memory>,
+    /// By life, the number of its memory, from 1.
+    pub memory_of: Vec<u32>,
+    /// What it does for the next life, and for the next master.
+    pub kind: Kind,
+    /// What lies in its memory.
+    pub directory: Directory,
+    /// Who keeps that.
+    pub keeper: Keeper,
     /// Heartbeat.
     pub beat: Beat,
     /// Whether a ping of this life was answered.
     pub was_known: bool,
+    /// An earlier life lent the same memory.
+    pub was_lent: bool,
     /// What the master wants to know.
     pub questions: Questions,
 }
@@ -86,6 +138,16 @@ impl Node {
     /// The memory of this life.
     pub fn memory(&self) -> Option<&Memory> {
         self.memories.last()
+    }
+
+    /// The number of the memory that a life had.
+    pub fn memory_of(&self, life: u32) -> u32 {
+        self.memory_of.get(life as usize - 1).copied().unwrap_or_default()
+    }
+
+    /// Whether its memory outlives its process. Nobody else has such memory mapped.
+    pub fn is_kept(&self) -> bool {
+        self.kind == Kind::File
     }
 }
 
@@ -163,6 +225,8 @@ pub struct Move {
     pub node: usize,
     /// Its life.
     pub node_life: u32,
+    /// The number of its memory.
+    pub memory: u32,
     /// Over shared memory.
     pub mapped: bool,
     /// Written, or read.
@@ -195,8 +259,10 @@ impl Move {
         (self.cells * piece / self.pieces, self.cells * (piece + 1) / self.pieces)
     }
 
-    /// Whether bytes of it can still be written, by what has been sent and what its client may still send.
-    pub fn may_write(&self) -> bool {
-        self.write.is_some() && !self.cut && self.taken < self.pieces && (!self.left || self.in_flight > 0)
+    /// Whether bytes of it can still be written, by what has been sent and what its client, at this time of its clock, may
+    /// still send: it looks at its deadline before each piece.
+    pub fn may_write(&self, now: MonotonicTime) -> bool {
+        let goes_on = !self.left && now < self.until;
+        self.write.is_some() && !self.cut && self.taken < self.pieces && (goes_on || self.in_flight > 0)
     }
 }

@@ -50,13 +50,28 @@ pub enum Slip {
     QuietRegardless,
     /// A reader counts its lease from the answer, not from before the question.
     LeaseFromAnswer,
+    /// A node says that it has struck out what it has not.
+    StrikesLater,
+    /// A client waits for the master without an end.
+    NoDeadline,
+}
+
+/// What a node does for the time after its own end, and after its master's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Nothing, as nodes of the peer.
+    Plain,
+    /// It keeps a directory.
+    Directory,
+    /// A directory, and memory in a file, which the next life takes over.
+    File,
 }
 
 /// Sizes and times of one run.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     /// Nodes that lend memory.
-    pub nodes: usize,
+    pub nodes: Vec<Kind>,
     /// Clients, each with some tasks.
     pub clients: usize,
     /// Calls that a client makes side by side.
@@ -100,7 +115,7 @@ impl Scenario {
             ..CatalogSettings::default()
         };
         Scenario {
-            nodes: dice.between(1, 4) as usize,
+            nodes: (0..dice.between(1, 4)).map(|_| kind(dice)).collect(),
             clients: dice.between(2, 4) as usize,
             tasks: dice.between(1, 3) as usize,
             keys: dice.between(2, 10) as u8,
@@ -114,5 +129,13 @@ impl Scenario {
             catalog,
             slip: None,
         }
+    }
+}
+
+fn kind(dice: &mut Rng) -> Kind {
+    match dice.below(3) {
+        0 => Kind::Plain,
+        1 => Kind::Directory,
+        _ => Kind::File,
     }
 }

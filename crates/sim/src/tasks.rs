@@ -296,7 +296,8 @@ impl World {
                 self.task_asks(client, task, Ask::End(key, manner, write), until);
             }
             writing::Next::Revoke { quiet, until } => {
-                self.task_asks(client, task, Ask::Revoke(key, manner, quiet), until);
+                let write = put.start.write;
+                self.task_asks(client, task, Ask::Revoke(key, manner, quiet, write), until);
             }
             writing::Next::Done(how) => {
                 let write = put.start.write;

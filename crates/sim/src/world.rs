@@ -10,12 +10,13 @@ use yb_types::{ClientId, MonotonicTime, SegmentId};
 
 use crate::agenda::Agenda;
 use crate::calls::{Ask, Said};
+use crate::directory::Directory;
 use crate::ledger::Ledger;
 use crate::log::Log;
 use crate::net::Net;
-use crate::parties::{Beat, Client, Doing, LocalClock, Move, Node, Party, Process, Task};
+use crate::parties::{Beat, Client, Doing, Keeper, LocalClock, Move, Node, Party, Process, Task};
 use crate::reading::Failed;
-use crate::scenario::{Dice, Scenario};
+use crate::scenario::{Dice, Kind, Scenario};
 
 /// What can happen.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +35,10 @@ pub enum Event {
     Janitor(u32),
     /// The heartbeat of a node.
     Beat { node: usize, life: u32 },
+    /// The keeper of a node's directory asks.
+    Keep { node: usize, life: u32 },
+    /// What it noted is on the disk.
+    Written { node: usize, life: u32 },
     /// A client sends a piece of a transfer.
     Send { of: usize, piece: u32 },
     /// A piece, or the question for all of them, arrives at the node.
@@ -55,6 +60,8 @@ pub enum Event {
 pub enum Caller {
     /// The heartbeat of a node.
     Node(usize, u32),
+    /// The keeper of its directory.
+    Keeper(usize, u32),
     /// A task of a client.
     Task { client: usize, life: u32, task: usize, step: u32 },
 }
@@ -63,7 +70,7 @@ impl Caller {
     /// The process.
     pub fn party(self) -> Party {
         match self {
-            Caller::Node(node, _) => Party::Node(node),
+            Caller::Node(node, _) | Caller::Keeper(node, _) => Party::Node(node),
             Caller::Task { client, .. } => Party::Client(client),
         }
     }
@@ -127,6 +134,8 @@ pub struct Tally {
     pub unstored: u64,
     /// Objects that were evicted.
     pub evicted: u64,
+    /// Objects that a master learned from directories.
+    pub relearned: u64,
     /// Faults.
     pub faults: u64,
     /// A number over all that happened.
@@ -161,7 +170,7 @@ impl World {
         let now = clock.now();
         let clients = (0..scenario.clients).map(|_| client(&mut dice, &scenario)).collect();
         let process = Process { life: 0, alive: false, stopped_until: now, clock: true_clock() };
-        let net = Net::new(scenario.nodes, scenario.clients, now);
+        let net = Net::new(scenario.nodes.len(), scenario.clients, now);
         let ledger = Ledger::new(&scenario);
         let mut world = World {
             now,
@@ -182,8 +191,8 @@ impl World {
             scenario,
         };
         world.start_master();
-        for index in 0..world.scenario.nodes {
-            let node = world.new_node(index);
+        for (index, kind) in world.scenario.nodes.clone().into_iter().enumerate() {
+            let node = world.new_node(index, kind);
             world.nodes.push(node);
             world.start_node(index);
         }
@@ -295,6 +304,8 @@ impl World {
             Event::CallBroken(call) => self.call_broken(call),
             Event::Janitor(life) => self.janitor(life),
             Event::Beat { node, life } => self.beat(node, life),
+            Event::Keep { node, life } => self.keep(node, life),
+            Event::Written { node, life } => self.written(node, life),
             Event::Send { of, piece } => self.send_piece(of, piece),
             Event::Arrives { of, piece } => self.piece_arrives(of, piece),
             Event::Came(of) => self.move_came(of),
@@ -312,7 +323,8 @@ impl World {
     }
 
     pub(crate) fn start_master(&mut self) {
-        let (hash_seed, first) = (self.dice.next_u64(), 1 + self.dice.below(1 << 60));
+        // Each master numbers from its time of day on, so above all before it.
+        let (hash_seed, first) = (self.dice.next_u64(), (1_000_000_000 + self.ms()) << 20);
         let mut catalog = self.scenario.catalog.clone();
         (catalog.hash_seed, catalog.first_replica_id) = (hash_seed, first);
         let config = MasterConfig {
@@ -332,13 +344,13 @@ impl World {
             Err(error) => return self.fail(format!("the master does not start: {error}")),
         }
         self.note(|| format!("master {life} starts"));
-        self.ledger.new_master();
+        self.ledger.new_master(life, self.now);
         let first = self.dice.millis(1, 50);
         self.after(first, Event::Janitor(life));
     }
 
     /// A node of an index, in its next life.
-    pub(crate) fn new_node(&mut self, index: usize) -> Node {
+    pub(crate) fn new_node(&mut self, index: usize, kind: Kind) -> Node {
         let endpoint = format!("10.0.0.{}:7000", index + 1);
         Node {
             process: Process { life: 0, alive: false, stopped_until: self.now, clock: clock(&mut self.dice) },
@@ -351,30 +363,50 @@ impl World {
             },
             endpoint,
             memories: Vec::new(),
+            memory_of: Vec::new(),
+            kind,
+            directory: Directory::default(),
+            keeper: Keeper::default(),
             beat: Beat::Joining,
             was_known: false,
+            was_lent: false,
             questions: crate::quiesce::Questions::default(),
         }
     }
 
     pub(crate) fn start_node(&mut self, index: usize) {
+        let clock = clock(&mut self.dice);
+        // A file that is of no use any more (another start of the host, another size) is begun anew.
+        let takes_over = self.nodes[index].is_kept() && self.nodes[index].memory().is_some() && !self.dice.once_in(8);
+        if !takes_over {
+            self.new_memory(index);
+        }
+        let now = self.now;
+        let node = &mut self.nodes[index];
+        let life = node.process.life + 1;
+        node.process = Process { life, alive: true, stopped_until: now, clock };
+        node.memory_of.push(node.memories.len() as u32);
+        (node.beat, node.was_known, node.questions) = (Beat::Joining, false, crate::quiesce::Questions::default());
+        node.keeper = Keeper::default();
+        let (base, was_lent) = (node.segment.base, if takes_over { ", taken over" } else { "" });
+        node.was_lent = takes_over;
+        self.note(|| format!("node {index} starts its life {life} at {base:#x}{was_lent}"));
+        self.after(Duration::from_millis(1), Event::Beat { node: index, life });
+    }
+
+    /// A node with memory that nobody knows.
+    fn new_memory(&mut self, index: usize) {
         let (id, segment) = (ClientId(self.dice.uuid()), SegmentId(self.dice.uuid()));
         // A process that starts again sometimes finds its memory at the old address.
         let same = self.scenario.same_base && self.dice.once_in(2) && !self.nodes[index].memories.is_empty();
         let fresh = (1 + self.dice.below(1 << 18)) << 24;
-        let clock = clock(&mut self.dice);
         let cells = self.scenario.cells;
-        let now = self.now;
         let node = &mut self.nodes[index];
         let base = node.memory().filter(|_| same).map_or(fresh, |memory| memory.base);
         let memory = crate::memory::Memory::new(base, cells);
-        node.process = Process { life: node.process.life + 1, alive: true, stopped_until: now, clock };
         (node.id, node.segment.id, node.segment.base, node.segment.size) = (id, segment, base, memory.size());
         node.memories.push(memory);
-        (node.beat, node.was_known, node.questions) = (Beat::Joining, false, crate::quiesce::Questions::default());
-        let life = node.process.life;
-        self.note(|| format!("node {index} starts its life {life} at {base:#x}"));
-        self.after(Duration::from_millis(1), Event::Beat { node: index, life });
+        node.directory = Directory::default();
     }
 
     pub(crate) fn start_tasks(&mut self, client: usize) {

@@ -13,6 +13,7 @@ use crate::entry::{Entry, Replica, Replicas, flag};
 use crate::evict::{Newcomers, SLOTS_PER_SHARD};
 use crate::extras::SoftPin;
 use crate::key::{KeyBytes, KeyHash, Tenant};
+use crate::planted::{Fault, planted};
 use crate::segment::MountedSegment;
 use crate::shard::ShardState;
 use crate::sync::atomic::Ordering;
@@ -144,7 +145,8 @@ impl Catalog {
             return Some(());
         }
         let reading = reading?;
-        if self.relearning.is_gone(hash.whole) || self.tenants.is_closed(tenant) {
+        let is_gone = self.relearning.is_gone(hash.whole) && !planted(Fault::AdoptGone);
+        if is_gone || self.tenants.is_closed(tenant) {
             return None;
         }
         let (slot, is_new) = match found {
@@ -187,7 +189,8 @@ impl Catalog {
         if judged.is_of(known) {
             return (!known.replicas.as_slice().iter().any(is_here)).then_some(Better::OneMore);
         }
-        (known.generation().0.get() < judged.record.generation).then_some(Better::Newer)
+        let is_newer = known.generation().0.get() < judged.record.generation;
+        (is_newer != planted(Fault::AdoptOlder)).then_some(Better::Newer)
     }
 
     /// Takes the space and charges for it.

@@ -8,6 +8,7 @@ use yb_alloc::{Extent, NodeId, Restoring};
 use yb_types::{ByteLen, Generation, MonotonicTime};
 
 use super::{Keeper, Logged};
+use crate::planted::{Fault, planted};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -50,6 +51,16 @@ pub(super) enum Phase {
     Live,
 }
 
+impl Phase {
+    /// Extents that were not taken over while it was read.
+    pub fn refused(self) -> Vec<NodeId> {
+        match self {
+            Phase::Reading(Some(reading)) => reading.refused,
+            _ => Vec::new(),
+        }
+    }
+}
+
 /// The state of a segment that is being read.
 #[derive(Debug)]
 pub(super) struct Reading {
@@ -89,7 +100,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Feed {
     pub fn new(keeper: Keeper, logged: Option<Logged>) -> Feed {
-        let is_live = keeper != Keeper::Filled;
+        let is_live = keeper != Keeper::Filled || planted(Fault::PlaceUnread);
         let state = State {
             phase: if is_live { Phase::Live } else { Phase::Unread },
             read_from: 0,

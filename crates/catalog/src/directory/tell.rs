@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use yb_alloc::NodeId;
 use yb_types::{ClientId, ErrorCode, MonotonicTime, SegmentId};
 
 use super::feed::{Batch, Feed, Mention, Phase, Reading, State};
@@ -95,14 +96,13 @@ impl Catalog {
                 segment.struck(&done.strikes, call.now);
                 state = feed.state();
             }
-            Step::Clear => {
-                let all = std::mem::take(&mut state.strikes);
-                state.in_flight.strikes.extend(all);
-                state.in_flight.mentions.clear();
-                state.in_flight.clear = true;
-                state.mentions = everything(&segment);
-                state.batch += 1;
+            Step::Abandon(refused) => {
+                drop(state);
+                segment.free_refused(&refused);
+                state = feed.state();
+                clear(&mut state, &segment);
             }
+            Step::Clear => clear(&mut state, &segment),
         }
         let order = if state.in_flight.clear { Order::ClearFirst } else { Order::Apply };
         let struck = state.in_flight.strikes.iter().map(|strike| strike.extent.offset).collect();
@@ -123,7 +123,14 @@ impl Catalog {
         let own = self.settings.first_replica_id;
         let is_foreign = call.incarnation != 0 && call.incarnation != own;
         match &state.phase {
-            Phase::Reading(_) => return Step::Tell,
+            // A page is worked on, or it tells what it was asked for.
+            Phase::Reading(None) => return Step::Tell,
+            Phase::Reading(Some(_)) if call.incarnation == state.read_from => return Step::Tell,
+            // Another process has the memory now, and threw away what was being read.
+            Phase::Reading(Some(_)) => {
+                let phase = std::mem::replace(&mut state.phase, Phase::Clearing);
+                return Step::Abandon(phase.refused());
+            }
             Phase::Unread => return self.begin_to_read(call, segment, feed, state),
             Phase::Clearing if call.incarnation == own && call.applied == state.batch => feed.begin(state),
             Phase::Clearing => return Step::Clear,
@@ -239,6 +246,18 @@ enum Step {
     Next,
     /// What it has is of no use.
     Clear,
+    /// The same, and what is left of reading it is free.
+    Abandon(Vec<NodeId>),
+}
+
+/// The next batch strikes out everything, and says all that is there.
+fn clear(state: &mut State, segment: &MountedSegment) {
+    let all = std::mem::take(&mut state.strikes);
+    state.in_flight.strikes.extend(all);
+    state.in_flight.mentions.clear();
+    state.in_flight.clear = true;
+    state.mentions = everything(segment);
+    state.batch += 1;
 }
 
 /// All objects of a segment.

@@ -11,6 +11,7 @@ use yb_journal::frame::{self, Next};
 use yb_journal::text::{put, put_entry, put_text, put_uuid, take, take_entry, take_text, take_u64, take_uuid};
 use yb_types::{ClientId, SegmentId};
 
+use super::segment::Log;
 use super::table::{Change, Table};
 
 /// Format of the log; another one is not read.
@@ -123,6 +124,20 @@ impl Journal {
         frame::append(&mut self.waiting, |body| body.push(b'Q'));
         self.commit(table);
         self.file = None;
+    }
+}
+
+impl Log for Option<Journal> {
+    fn note(&mut self, change: &Change<'_>) {
+        if let Some(journal) = self {
+            journal.note(change);
+        }
+    }
+
+    fn commit(&mut self, table: &Table) {
+        if let Some(journal) = self {
+            journal.commit(table);
+        }
     }
 }
 

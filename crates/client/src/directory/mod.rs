@@ -6,6 +6,7 @@
 
 mod journal;
 mod keeper;
+mod segment;
 mod table;
 
 use std::collections::BTreeMap;
@@ -16,60 +17,26 @@ use yb_wire::messages::{DirectoryEntry, SyncDirectoryReply};
 
 pub(crate) use journal::{Found, Identity, Journal};
 pub(crate) use keeper::{Keeper, KeeperDuty};
-pub(crate) use table::{Change, Table};
+pub(crate) use segment::Followed;
+pub(crate) use table::Table;
+
+/// The directory of a segment, and its log where it has one.
+type Directory = segment::Directory<Option<Journal>>;
 
 /// The directories of all segments that a client lends.
 #[derive(Debug, Default)]
 pub(crate) struct Directories(Mutex<BTreeMap<SegmentId, Directory>>);
 
-/// One of them, and its log where it has one.
-#[derive(Debug)]
-struct Directory {
-    table: Table,
-    journal: Option<Journal>,
-}
-
-impl Directory {
-    fn change(&mut self, change: &Change<'_>) {
-        self.table.change(change);
-        if let Some(journal) = &mut self.journal {
-            journal.note(change);
-        }
-    }
-
-    /// What was changed is there for another process too.
-    fn commit(&mut self) {
-        if let Some(journal) = &mut self.journal {
-            journal.commit(&self.table);
-        }
-    }
-}
-
-/// What is to be done with an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Followed {
-    /// There was nothing new.
-    Nothing,
-    /// It was noted.
-    Noted,
-    /// The master, in this life, wants to hear what is there.
-    Tell(u64),
-}
-
-/// Of [`SyncDirectoryReply::order`].
-const CLEAR_FIRST: u8 = 1;
-const TELL: u8 = 2;
-
 impl Directories {
     /// Begins one for a new segment.
-    pub(crate) fn add(&self, id: SegmentId, table: Table, journal: Option<Journal>) {
-        self.0.lock().insert(id, Directory { table, journal });
+    pub(crate) fn add(&self, id: SegmentId, table: Table, log: Option<Journal>) {
+        self.0.lock().insert(id, Directory { table, log });
     }
 
     /// The process leaves; another one may take over what has a log.
     pub(crate) fn close(&self) {
-        for Directory { table, journal } in self.0.lock().values_mut() {
-            if let Some(mut journal) = journal.take() {
+        for Directory { table, log } in self.0.lock().values_mut() {
+            if let Some(mut journal) = log.take() {
                 journal.close(table);
             }
         }
@@ -82,59 +49,29 @@ impl Directories {
 
     /// Before a master hears of this client: what cannot be trusted goes. Answers whether anything is left.
     pub(crate) fn introduce(&self) -> bool {
-        let mut all = self.0.lock();
-        for directory in all.values_mut().filter(|directory| directory.table.is_doubted()) {
-            clear(directory);
-            directory.commit();
-        }
-        all.values().any(|directory| !directory.table.is_empty())
+        let mut any = false;
+        self.0.lock().values_mut().for_each(|directory| any |= directory.introduce());
+        any
     }
 
     /// Before a master is asked to mount: it may place objects from here on. `keeps`: it tells what it does.
     pub(crate) fn before_mount(&self, keeps: bool) {
-        for directory in self.0.lock().values_mut() {
-            if keeps {
-                directory.change(&Change::Doubt(true))
-            } else {
-                clear(directory)
-            }
-            directory.commit();
-        }
+        self.0.lock().values_mut().for_each(|directory| directory.before_mount(keeps));
     }
 
     /// Throws away what is known of a segment.
     pub(crate) fn clear(&self, id: SegmentId) {
-        self.with(id, clear);
+        self.with(id, Directory::clear);
     }
 
     /// The life of the master that told it and its last batch, and whether it is in doubt.
     pub(crate) fn standing(&self, id: SegmentId) -> Option<((u64, u64), bool)> {
-        self.0.lock().get(&id).map(|directory| (directory.table.mark(), directory.table.is_doubted()))
+        self.0.lock().get(&id).map(Directory::standing)
     }
 
     /// Notes an answer to a question that was asked while the directory was, or was not, in doubt.
     pub(crate) fn follow(&self, id: SegmentId, told: &SyncDirectoryReply<'_>, was_doubted: bool) -> Followed {
-        if told.order == TELL {
-            return Followed::Tell(told.incarnation);
-        }
-        let mut followed = Followed::Nothing;
-        self.with(id, |directory| {
-            if was_doubted && directory.table.is_doubted() {
-                directory.change(&Change::Doubt(false));
-            }
-            let mark = (told.incarnation, told.batch);
-            if directory.table.mark() == mark && told.order != CLEAR_FIRST {
-                return;
-            }
-            if told.order == CLEAR_FIRST {
-                directory.change(&Change::Clear);
-            }
-            told.struck.iter().for_each(|offset| directory.change(&Change::Strike(*offset)));
-            told.published.iter().for_each(|entry| directory.change(&Change::Note(*entry)));
-            directory.change(&Change::Mark { incarnation: mark.0, applied: mark.1 });
-            followed = Followed::Noted;
-        });
-        followed
+        self.with(id, |directory| directory.follow(told, was_doubted)).unwrap_or(Followed::Nothing)
     }
 
     /// Hands out a page from `from` on, of some hundred entries; answers where the next one begins.
@@ -145,33 +82,19 @@ impl Directories {
         page: impl FnOnce(&[DirectoryEntry<'_>]) -> R,
     ) -> (R, Option<u64>) {
         // Copied, for the master is not to be waited for with the directory locked.
-        let mut kept = Vec::new();
-        let (mut bytes, mut next) = (0, None);
-        self.with(id, |directory| {
-            for (offset, one) in directory.table.from(from) {
-                if kept.len() == PAGE_ENTRIES || bytes > PAGE_BYTES {
-                    next = Some(offset);
-                    break;
-                }
-                bytes += one.entry(offset).key.len();
-                kept.push((offset, one.clone()));
-            }
-        });
+        let (kept, next) = self.with(id, |directory| directory.page(from, PAGE_ENTRIES)).unwrap_or_default();
         let entries: Vec<DirectoryEntry<'_>> = kept.iter().map(|(offset, kept)| kept.entry(*offset)).collect();
         (page(&entries), next)
     }
 
     /// Strikes out what a master does not want.
     pub(crate) fn strike(&self, id: SegmentId, refused: &[u64]) {
-        self.with(id, |directory| refused.iter().for_each(|offset| directory.change(&Change::Strike(*offset))));
+        self.with(id, |directory| directory.strike(refused));
     }
 
     /// A master has read all of it, in this life.
     pub(crate) fn was_read(&self, id: SegmentId, incarnation: u64) {
-        self.with(id, |directory| {
-            directory.change(&Change::Mark { incarnation, applied: 0 });
-            directory.change(&Change::Doubt(false));
-        });
+        self.with(id, |directory| directory.was_read(incarnation));
     }
 
     /// Objects in all of them.
@@ -179,23 +102,13 @@ impl Directories {
         self.0.lock().values().map(|directory| directory.table.len() as u64).sum()
     }
 
-    fn with(&self, id: SegmentId, act: impl FnOnce(&mut Directory)) {
-        if let Some(directory) = self.0.lock().get_mut(&id) {
-            act(directory);
-            directory.commit();
-        }
+    fn with<R>(&self, id: SegmentId, act: impl FnOnce(&mut Directory) -> R) -> Option<R> {
+        self.0.lock().get_mut(&id).map(act)
     }
 }
 
-/// Entries and bytes of keys of a page.
+/// Entries of a page.
 const PAGE_ENTRIES: usize = 512;
-const PAGE_BYTES: usize = 256 << 10;
-
-fn clear(table: &mut Directory) {
-    table.change(&Change::Clear);
-    table.change(&Change::Mark { incarnation: 0, applied: 0 });
-    table.change(&Change::Doubt(false));
-}
 
 #[cfg(test)]
 mod tests {

@@ -16,6 +16,7 @@ pub(crate) fn hello(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome 
     context.typed::<call::Hello>(reply, |context, args| {
         tracing::info!(event = "hello", client = %args.client_id, version = args.node_version, peer = ?context.request.peer, "hello");
         context.shared.nodes.hello(args.client_id, args.node_version, args.capabilities);
+        context.shared.catalog.greet(args.client_id, context.now());
         context.shared.catalog.expect_directory(args.client_id, keeper(args.capabilities));
         Ok(HelloReply { master_version: env!("CARGO_PKG_VERSION"), capabilities: MASTER_CAPABILITIES })
     })

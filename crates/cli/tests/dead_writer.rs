@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a step that fails is a failed test")]
 
+#[path = "common/plain.rs"]
 mod common;
 
 use std::time::Duration;

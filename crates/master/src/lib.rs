@@ -16,6 +16,7 @@
 
 mod attendance;
 mod bare;
+mod bulk;
 mod command;
 mod config;
 mod control;

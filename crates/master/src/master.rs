@@ -16,6 +16,7 @@ use yb_types::WireVersion;
 use yb_wire::WireProfile;
 
 use crate::attendance::Attendance;
+use crate::bulk::Bulk;
 use crate::config::MasterConfig;
 use crate::control::MasterControl;
 use crate::dial::Dialer;
@@ -273,6 +274,7 @@ pub(crate) fn shared(config: &MasterConfig, versions: &[WireVersion]) -> Result<
         generation_noted: AtomicU64::new(0),
         waiting: WaitingRoom::new(config.put_wait),
         slow: SlowLane::closed(config.clock.clone()),
+        bulk: Bulk::new(config.limits.max_buffered_bytes),
         dialer: None,
         profiles: versions.iter().map(|version| WireProfile::of(*version)).collect(),
         listeners: OnceLock::new(),

@@ -71,6 +71,11 @@ const LARGE_BODY: usize = 2 << 20;
 impl MasterService {
     /// Answers a large batch on the slow lane, from a copy of its arguments.
     fn call_elsewhere(&self, rpc: Rpc, profile: WireProfile, request: Request<'_>, reply: Reply<'_>) -> Outcome {
+        let mut part = self.shared.bulk.part();
+        if !part.grow(request.body.len()) {
+            tracing::warn!(event = "slow_lane_full", "a large batch was refused: those that wait hold too many bytes");
+            return reply.failed("too many bytes of large requests wait; try again later, or send smaller batches");
+        }
         let (body, function, tag, peer) = (request.body.to_vec(), request.function, request.tag, request.peer);
         let service = MasterService { shared: Arc::clone(&self.shared) };
         let (deferred, outcome) = reply.defer();
@@ -80,6 +85,7 @@ impl MasterService {
             let request = Request { function, body: &body, attachment: &[], tag, peer, now };
             let mut context = Context { shared: &service.shared, worker: &mut worker, profile, request, rpc };
             deferred.answer(|reply| handlers::dispatch(&mut context, reply));
+            drop(part);
         });
         if !queued {
             tracing::warn!(event = "slow_lane_full", "a large batch was refused: too many wait");

@@ -15,6 +15,7 @@ use yb_types::{MonotonicTime, WireVersion};
 use yb_wire::WireProfile;
 
 use crate::attendance::Attendance;
+use crate::bulk::Bulk;
 use crate::dial::Dialer;
 use crate::doubts::Doubts;
 use crate::graceful::GracefulUnmounts;
@@ -48,6 +49,8 @@ pub(crate) struct Shared {
     pub(crate) generation_noted: AtomicU64,
     pub(crate) waiting: WaitingRoom,
     pub(crate) slow: SlowLane,
+    /// Bytes of calls on the slow lane.
+    pub(crate) bulk: Arc<Bulk>,
     pub(crate) dialer: Option<Dialer>,
     /// By listener tag.
     pub(crate) profiles: Vec<WireProfile>,

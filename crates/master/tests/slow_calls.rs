@@ -16,7 +16,10 @@ const COSTLY: &[u8] = b"^(?:a|a)*(?=b)c";
 const KEYS: usize = 3000;
 
 fn filled() -> Rig {
-    let rig = Rig::start();
+    fill(Rig::start())
+}
+
+fn fill(rig: Rig) -> Rig {
     let node = rig.caller();
     node.give_memory(64 << 20);
     let keys: Vec<String> = (0..KEYS).map(|at| format!("{}-{at}", "a".repeat(12))).collect();
@@ -44,6 +47,20 @@ fn a_costly_pattern_keeps_no_other_call_waiting() {
         assert_eq!(found, Ok(1));
         assert!(!ended.load(Ordering::SeqCst), "the costly walk was not long enough to tell");
     });
+}
+
+#[test]
+fn answers_that_grow_too_large_are_given_up_and_others_are_not() {
+    let rig = fill(Rig::with(|config| config.limits.max_buffered_bytes = 256 << 10));
+    let caller = rig.caller();
+    let find = |regex: &[u8]| {
+        let args = PatternArgs { regex, tenant_id: TENANT };
+        caller.try_call::<call::GetReplicaListByRegex, _>(&args, |reply| reply.map(|found| found.0.len()))
+    };
+    for _ in 0..3 {
+        assert!(find(b".*").is_err(), "three thousand keys are more than the master may hold");
+        assert_eq!(find(b"-17$").unwrap(), Ok(1), "nothing is left of the one that was given up");
+    }
 }
 
 #[test]

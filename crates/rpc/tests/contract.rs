@@ -137,6 +137,26 @@ fn a_deferred_reply_to_a_lost_connection_vanishes() {
 }
 
 #[test]
+fn long_work_for_a_connection_that_is_gone_may_stop() {
+    on_each_backend(|harness| {
+        let mut stream = harness.connect();
+        let requests = [frame(LATER, 1, b""), frame(LATER, 2, b"")].concat();
+        stream.write_all(&requests).unwrap();
+        let (first, second) = (harness.token(), harness.token());
+        assert!(first.is_wanted() && second.is_wanted());
+        stream.write_all(&[0xff; 64]).unwrap();
+        harness.until("the connection is closed", |c| c.connections_closed == 1);
+        assert!(!first.is_wanted());
+        first.send(|body| body.extend_from_slice(b"nobody"));
+        assert!(!second.is_wanted());
+        drop(second);
+        let mut next = harness.connect();
+        next.write_all(&frame(LATER, 3, b"")).unwrap();
+        assert!(harness.token().is_wanted(), "another connection in its place");
+    });
+}
+
+#[test]
 fn a_half_closed_connection_still_gets_its_deferred_reply() {
     on_each_backend(|harness| {
         let mut stream = harness.connect();

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 use yb_catalog::{DiskView, KeyPattern, KeyWalk, ObjectView, Probe, ReplicaView, Tenant};
 use yb_pack::{List, PackMap};
-use yb_rpc::{Outcome, Reply};
+use yb_rpc::{DeferredReply, Outcome, Reply};
 use yb_types::{
     BufferDescriptor, DEFAULT_TENANT, ErrorCode, LocalDiskDescriptor, MemoryDescriptor, ReplicaDescriptor, ReplicaKind,
     ReplicaStatus,
@@ -366,13 +366,25 @@ pub(crate) fn get_replica_list_by_regex(context: &mut Context<'_, '_>, reply: Re
     let (shared, profile) = (context.shared.clone(), context.profile);
     let mut search = Search::new(context.tenant(args.tenant_id), args.regex);
     let (deferred, outcome) = reply.defer();
-    let (mut matches, mut deferred) = (Matches::new(), Some(deferred));
+    let (mut matches, mut deferred, mut part) = (Matches::new(), Some(deferred), shared.bulk.part());
     let queued = context.shared.slow.submit_steps(move || {
-        let done = match search.step(|tenant, pattern, walk| {
+        if !deferred.as_ref().is_some_and(DeferredReply::is_wanted) {
+            return false;
+        }
+        let mut grown = 0;
+        let stepped = search.step(|tenant, pattern, walk| {
             shared.catalog.regex_lookup_step(tenant, pattern, walk, shared.clock.now(), |view| {
-                matches.push((view.key().to_vec(), descriptors(&view)));
+                let found = (view.key().to_vec(), descriptors(&view));
+                grown += bytes_of(&found);
+                matches.push(found);
             })
-        }) {
+        });
+        if !part.grow(grown) {
+            tracing::warn!(event = "slow_lane_full", "a regex lookup was refused: large answers hold too many bytes");
+            deferred.take().into_iter().for_each(|deferred| deferred.fail(TOO_MUCH_FOUND));
+            return false;
+        }
+        let done = match stepped {
             Ok(true) => return true,
             Ok(false) => Ok(()),
             Err(code) => Err(code),
@@ -393,6 +405,13 @@ pub(crate) fn get_replica_list_by_regex(context: &mut Context<'_, '_>, reply: Re
         tracing::warn!(event = "slow_lane_full", "a regex lookup was refused: too many wait");
     }
     outcome
+}
+
+const TOO_MUCH_FOUND: &str = "large answers hold too many bytes; try again later, or ask for less";
+
+/// What a match costs until its answer is sent, roughly: here, and again in the answer.
+fn bytes_of((key, replicas): &(Vec<u8>, Vec<ReplicaDescriptor>)) -> usize {
+    2 * (key.len() + replicas.len() * (size_of::<ReplicaDescriptor>() + 64)) + size_of::<Vec<u8>>() * 2
 }
 
 type Matches = Vec<(Vec<u8>, Vec<ReplicaDescriptor>)>;

@@ -42,6 +42,8 @@ impl std::fmt::Debug for Farewells {
 #[derive(Debug)]
 pub(crate) struct Mailbox {
     letters: Mutex<Vec<Letter>>,
+    /// Connections that ended while answers were owed to them, and how many of these have not come.
+    gone: Mutex<BTreeMap<SessionId, usize>>,
     rung: AtomicBool,
     bell: OwnedFd,
     farewells: Farewells,
@@ -50,7 +52,13 @@ pub(crate) struct Mailbox {
 impl Mailbox {
     pub(crate) fn new() -> std::io::Result<Self> {
         let bell = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
-        Ok(Mailbox { letters: Mutex::default(), rung: AtomicBool::new(false), bell, farewells: Farewells::default() })
+        Ok(Mailbox {
+            letters: Mutex::default(),
+            gone: Mutex::default(),
+            rung: AtomicBool::new(false),
+            bell,
+            farewells: Farewells::default(),
+        })
     }
 
     /// Leaves a letter; rings only when the worker has not been rung since it last looked.
@@ -78,6 +86,29 @@ impl Mailbox {
             let farewell = self.farewells.of.lock().remove(&session);
             farewell.into_iter().for_each(|farewell| farewell());
         }
+    }
+
+    /// Notes that nobody waits for the answers that a connection is owed.
+    pub(crate) fn forget(&self, session: SessionId, owed: usize) {
+        if owed > 0 {
+            self.gone.lock().insert(session, owed);
+        }
+    }
+
+    /// One of the answers came that nobody waits for.
+    pub(crate) fn came_late(&self, session: SessionId) {
+        let mut gone = self.gone.lock();
+        if let Some(owed) = gone.get_mut(&session) {
+            *owed -= 1;
+            if *owed == 0 {
+                gone.remove(&session);
+            }
+        }
+    }
+
+    /// Whether the connection is gone, for one that is owed an answer.
+    pub(crate) fn is_gone(&self, session: SessionId) -> bool {
+        self.gone.lock().contains_key(&session)
     }
 
     fn ring(&self) {

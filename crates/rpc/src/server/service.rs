@@ -138,6 +138,11 @@ pub struct DeferredReply {
 }
 
 impl DeferredReply {
+    /// Whether the connection is still there: nobody needs an answer otherwise, and long work for it may stop.
+    pub fn is_wanted(&self) -> bool {
+        !self.mailbox.is_gone(self.session)
+    }
+
     /// Sends the body that `write` appends. A connection that is gone by now swallows it.
     pub fn send(mut self, write: impl FnOnce(&mut Vec<u8>)) {
         let mut frame = vec![0; RESPONSE_HEADER_LEN];

@@ -226,6 +226,7 @@ impl<S: Service> Sessions<S> {
             self.watched.retain(|&s| s != slot);
         }
         self.load.fetch_sub(1, Ordering::Relaxed);
+        self.mailbox.forget(session.id, session.deferred);
         if session.counted > 0 {
             self.counters.buffered.fetch_sub(session.counted, Ordering::Relaxed);
         }
@@ -304,7 +305,10 @@ impl<S: Service> Sessions<S> {
     pub(crate) fn deferred(&mut self, id: SessionId, frame: &[u8], failed: bool, out: &mut Vec<u8>) -> Option<u32> {
         self.counters().deferred_replies.add(1);
         self.counters().failed_handlers.add(u64::from(failed));
-        let session = self.slots.get_mut(id.slot as usize)?.as_mut().filter(|s| s.id == id)?;
+        let Some(session) = self.slots.get_mut(id.slot as usize).and_then(Option::as_mut).filter(|s| s.id == id) else {
+            self.mailbox.came_late(id);
+            return None;
+        };
         if session.deferred > 0 {
             session.deferred -= 1;
             let open = session.guest.as_ref().map_or(0, |guest| guest.answered(1));

@@ -153,6 +153,10 @@ pub struct TaskCounts {
     pub finished: usize,
 }
 
+/// What all tasks together may hold, the remembered ones too. Keys may be as long as a message.
+const TASK_BYTES_MAX: usize = 64 << 20;
+/// What the tasks of one fetch may hold together, if they are several.
+const FETCH_BYTES: usize = 8 << 20;
 /// Messages are cut to this many bytes: they come from clients.
 const MESSAGE_BYTES: usize = 1024;
 
@@ -168,6 +172,8 @@ pub struct TaskQueue {
     deadlines: BTreeSet<(MonotonicTime, TaskId)>,
     finished: VecDeque<TaskId>,
     next_place: u64,
+    /// Of the work of all of `tasks`.
+    bytes: usize,
 }
 
 impl TaskQueue {
@@ -206,6 +212,12 @@ impl TaskQueue {
         if self.pending.len() >= self.limits.pending {
             return Err(PendingFull);
         }
+        let bytes = work.bytes();
+        // Those that have ended make room, the oldest first.
+        while self.bytes + bytes > TASK_BYTES_MAX && self.forget_oldest() {}
+        if self.bytes + bytes > TASK_BYTES_MAX {
+            return Err(PendingFull);
+        }
         let task = Task {
             id,
             work,
@@ -219,7 +231,9 @@ impl TaskQueue {
             deadline: None,
             given_up: false,
         };
+        self.forget(id);
         self.tasks.insert(id, task);
+        self.bytes += bytes;
         self.enqueue(id, client, now);
         Ok(())
     }
@@ -243,14 +257,33 @@ impl TaskQueue {
         }
     }
 
-    /// Hands a client its next tasks, at most `most`, oldest first.
+    /// Forgets the task that ended first; `false` when none is remembered.
+    fn forget_oldest(&mut self) -> bool {
+        let Some(oldest) = self.finished.pop_front() else { return false };
+        self.forget(oldest);
+        true
+    }
+
+    fn forget(&mut self, id: TaskId) {
+        if let Some(task) = self.tasks.remove(&id) {
+            self.bytes -= task.work.bytes();
+        }
+    }
+
+    /// Hands a client its next tasks, at most `most` and not many large ones at once, oldest first.
     pub fn fetch(&mut self, client: ClientId, most: usize, now: Now, mut sink: impl FnMut(&Task)) {
+        let mut bytes = 0;
         for _ in 0..most {
             if self.processing.len() >= self.limits.processing {
                 return;
             }
             let mut own = self.pending.range((client, 0)..=(client, u64::MAX));
             let Some((&place, &id)) = own.next() else { return };
+            let next = self.tasks.get(&id).map_or(0, |task| task.work.bytes());
+            if bytes > 0 && bytes + next > FETCH_BYTES {
+                return;
+            }
+            bytes += next;
             self.pending.remove(&place);
             self.processing.insert((client, id));
             self.set_deadline(id, self.limits.processing_timeout, now);
@@ -333,6 +366,7 @@ impl TaskQueue {
         let Some(task) = self.tasks.get_mut(&id).filter(open) else { return };
         self.pending.remove(&(task.client, task.place));
         self.processing.remove(&(task.client, id));
+        self.bytes = self.bytes - task.work.bytes() + work.bytes();
         (task.work, task.updated_ms) = (work, now.epoch_ms);
         self.enqueue(id, client, now);
     }
@@ -344,7 +378,7 @@ impl TaskQueue {
         if let Some(deadline) = task.deadline {
             self.deadlines.remove(&(deadline, id));
         }
-        self.tasks.remove(&id);
+        self.forget(id);
         true
     }
 
@@ -371,16 +405,13 @@ impl TaskQueue {
         task.message.clone_from(&message);
         let ended = Ended { id, purpose: task.purpose, work: task.work.clone(), success, message };
         self.finished.push_back(id);
-        while self.finished.len() > self.limits.finished {
-            if let Some(oldest) = self.finished.pop_front() {
-                self.tasks.remove(&oldest);
-            }
-        }
+        while self.finished.len() > self.limits.finished && self.forget_oldest() {}
         Some(ended)
     }
 
     /// Panics when the parts contradict each other; for tests.
     pub fn assert_consistent(&self) {
+        assert_eq!(self.tasks.values().map(|task| task.work.bytes()).sum::<usize>(), self.bytes);
         let with = |status: TaskStatus| self.tasks.values().filter(move |task| task.status == status);
         assert_eq!(with(TaskStatus::PENDING).count(), self.pending.len());
         assert_eq!(with(TaskStatus::PROCESSING).count(), self.processing.len());

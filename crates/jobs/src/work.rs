@@ -80,6 +80,16 @@ impl Work {
         }
     }
 
+    /// Bytes that it takes, roughly.
+    pub fn bytes(&self) -> usize {
+        let (tenant, key) = self.object();
+        let targets = match self {
+            Work::Copy(work) => work.targets.iter().map(|target| target.len() + size_of::<String>()).sum(),
+            Work::Move(work) => work.target.len(),
+        };
+        size_of::<Work>() + tenant.len() + key.len() + self.source().len() + targets
+    }
+
     /// Name of the segment it reads.
     pub fn source(&self) -> &str {
         match self {

@@ -156,6 +156,27 @@ fn a_message_of_any_length_and_bytes_is_kept_short() {
     assert!(queue.get(id(1)).unwrap().message.len() <= 4096);
 }
 
+/// Keys may be as long as a message, and ten thousand tasks may wait.
+#[test]
+fn tasks_are_bounded_by_their_bytes_too() {
+    let mut queue = TaskQueue::new(QueueLimits::default());
+    let large = |queue: &mut TaskQueue, number| {
+        queue.submit(id(number), work(&"k".repeat(20 << 20)), Purpose::Asked, client(1), at(0))
+    };
+    for number in 1..=3 {
+        large(&mut queue, number).unwrap();
+    }
+    assert_eq!(large(&mut queue, 4), Err(PendingFull));
+    submit(&mut queue, 5, 1, at(0)).unwrap();
+    queue.assert_consistent();
+    assert_eq!(fetch(&mut queue, 1, 10, at(1)), [id(1)], "not several large ones in one answer");
+    assert_eq!(fetch(&mut queue, 1, 10, at(1)), [id(2)]);
+    queue.mark(client(1), id(1), TaskStatus::SUCCESS, b"", at(2)).unwrap();
+    large(&mut queue, 6).unwrap();
+    assert!(queue.get(id(1)).is_none(), "what has ended is forgotten for it");
+    queue.assert_consistent();
+}
+
 proptest! {
     /// Whatever happens in whatever order: the books agree, each task ends once, limits hold.
     #[test]

@@ -1,5 +1,7 @@
 //! Tasks: made by clients, fetched, done and reported by the clients that own the sources.
 
+use std::collections::BTreeSet;
+
 use yb_jobs::{CopyWork, MoveWork, Purpose, TaskId, Work};
 use yb_rpc::{Outcome, Reply};
 use yb_types::{ErrorCode, Uuid};
@@ -27,7 +29,9 @@ fn tenant_text(context: &Context<'_, '_>, tenant: &[u8]) -> String {
 
 pub(crate) fn create_copy_task(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
     context.typed::<call::CreateCopyTask>(reply, |context, args| {
-        let targets: Vec<&str> = args.targets.iter().map(name).collect();
+        let mut seen = BTreeSet::new();
+        // Each once, so that there are no more than segments: all are looked up.
+        let targets: Vec<&str> = args.targets.iter().map(name).filter(|target| seen.insert(*target)).collect();
         let tenant = context.shared.catalog.tenants().writer(args.tenant_id);
         let rng = &mut context.worker.rng;
         let mut random = || rng.next_u64();

@@ -118,6 +118,9 @@ pub enum MountRefusal {
     /// The range ends behind the last address.
     #[error("segment {0}: the range leaves the address space")]
     RangeTooLong(SegmentId),
+    /// Its name, address, host or protocol has more than 4,096 bytes.
+    #[error("segment {0}: a name of more than 4096 bytes")]
+    NameTooLong(SegmentId),
     /// The segments of the pool would hold more bytes together than can be counted.
     #[error("segment {0}: the pool would be larger than 4 EiB")]
     PoolTooLarge(SegmentId),

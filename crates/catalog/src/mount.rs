@@ -314,7 +314,14 @@ struct Mounting<'a> {
     effects: &'a mut Effects,
 }
 
+/// Bytes of a name of a segment, of its address, host and protocol: each is kept and said many times.
+const NAME_MAX: usize = 4096;
+
 fn check_range(segment: &Segment) -> Result<(), MountRefusal> {
+    let texts = [&segment.name, &segment.te_endpoint, &segment.host_id, &segment.protocol];
+    if texts.iter().any(|text| text.len() > NAME_MAX) {
+        return Err(MountRefusal::NameTooLong(segment.id));
+    }
     if segment.base == 0 || segment.size == 0 {
         return Err(MountRefusal::EmptyRange(segment.id));
     }

@@ -496,3 +496,13 @@ fn a_mount_that_is_repeated_adds_nothing_to_the_pool() {
     let more = Segment { base: 4096, ..segment(2, "b", 1 << 61) };
     assert!(pool.catalog.mount(more, client(101), pool.now, &mut pool.effects).is_err());
 }
+
+#[test]
+fn a_segment_with_a_name_as_long_as_a_message_is_refused() {
+    let mut pool = Pool::new(CatalogSettings::default());
+    let long = |len: usize| "x".repeat(len);
+    let refused = pool.mount(Segment { name: long(4097), ..segment(1, "a", MIB) }, 100).unwrap_err();
+    assert_eq!(refused.code(), ErrorCode::INVALID_PARAMS, "{refused}");
+    pool.mount(Segment { te_endpoint: long(4097), ..segment(1, "a", MIB) }, 100).unwrap_err();
+    pool.mount(Segment { name: long(4096), ..segment(1, "a", MIB) }, 100).unwrap();
+}

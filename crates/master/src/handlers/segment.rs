@@ -35,10 +35,7 @@ impl Mounting {
 
     fn run(self, shared: &Shared, now: MonotonicTime, effects: &mut Effects) -> Result<(), ErrorCode> {
         let Mounting { segments, client, again } = self;
-        let described: Vec<String> = segments
-            .iter()
-            .map(|s| format!("{:?} ({}, {})", s.name, yb_types::ByteLen(s.size), s.te_endpoint))
-            .collect();
+        let described = describe(&segments);
         let mounted = if again {
             shared.catalog.remount(segments, client, now, effects)
         } else {
@@ -46,12 +43,27 @@ impl Mounting {
         };
         match mounted {
             Ok(()) => {
-                tracing::info!(event = "mounted", %client, segments = described.join(", "), "mounted");
+                tracing::info!(event = "mounted", %client, segments = described, "mounted");
                 Ok(())
             }
             Err(refusal) => Err(refused(client, &refusal)),
         }
     }
+}
+
+/// Segments that a line of the log names.
+const NAMED_IN_LOG: usize = 8;
+/// Letters of a name that it shows.
+const LETTERS_IN_LOG: usize = 128;
+
+fn describe(segments: &[Segment]) -> String {
+    let short = |text: &str| text.chars().take(LETTERS_IN_LOG).collect::<String>();
+    let one = |s: &Segment| format!("{:?} ({}, {})", short(&s.name), yb_types::ByteLen(s.size), short(&s.te_endpoint));
+    let mut named: Vec<String> = segments.iter().take(NAMED_IN_LOG).map(one).collect();
+    if segments.len() > NAMED_IN_LOG {
+        named.push(format!("{} more", segments.len() - NAMED_IN_LOG));
+    }
+    named.join(", ")
 }
 
 fn refused(client: ClientId, refusal: &MountRefusal) -> ErrorCode {

@@ -3,8 +3,9 @@
 use yb_client::{Client, ClientConfig, Error};
 use yb_secure::Security;
 
-use crate::args::{MasterAddress, Tenant};
+use crate::args::{AdminAddress, DEFAULT_MASTER, MasterAddress, Tenant, usual_admin};
 use crate::failure::{Exit, Failure, Outcome};
+use crate::http;
 
 /// A client that lends no memory.
 ///
@@ -16,6 +17,46 @@ pub fn connect(master: &MasterAddress, tenant: &Tenant) -> Outcome<Client> {
         Some(name) => ClientConfig { tenant_id: name.to_owned(), ..config },
         None => config,
     })
+}
+
+/// The admin port to ask: the one that is named, else the usual one of the master.
+///
+/// # Errors
+/// [`Exit::Unreachable`] if a master is named that does not answer: at the usual port may be that of another pool.
+pub fn admin(address: &AdminAddress) -> Outcome<String> {
+    if let Some(admin) = address.given() {
+        return Ok(admin);
+    }
+    let Some(master) = address.master.named()? else { return Ok(usual_admin(DEFAULT_MASTER)) };
+    connect_to(&master)?;
+    usual_admin_of(&master)
+}
+
+/// The usual admin port of a master that answers.
+///
+/// # Errors
+/// If the admin port there says that its master listens elsewhere.
+pub fn usual_admin_of(master: &str) -> Outcome<String> {
+    let admin = usual_admin(master);
+    let wanted = master.rsplit_once(':').map_or("", |(_, port)| port);
+    match rpc_port(&admin) {
+        Some(port) if port != wanted && port != "0" => Err(Failure::new(
+            Exit::Unreachable,
+            format!(
+                "http://{admin} is the admin port of a master that listens at port {port}, not of {master}; \
+                 name its admin port with --admin host:port"
+            ),
+        )),
+        _ => Ok(admin),
+    }
+}
+
+/// The RPC port of the master behind an admin port, if it tells.
+fn rpc_port(admin: &str) -> Option<String> {
+    let answer = http::get(admin, "/api/v1/config?name=rpc_port").ok().filter(|answer| answer.status == 200)?;
+    let body: serde_json::Value = serde_json::from_slice(&answer.body).ok()?;
+    let rows = body["settings"].as_array()?;
+    rows.iter().find(|row| row["name"] == "rpc_port")?["value"].as_str().map(str::to_owned)
 }
 
 /// The same for an address that is known, as the default tenant.
@@ -46,6 +87,12 @@ pub fn failure(what: &str, error: &Error) -> Failure {
         Error::MasterUnreachable(_) => "\nName the master with --master host:port, or start a pool with: yuebing up",
         Error::Refused { code, .. } if *code == yb_types::ErrorCode::OBJECT_HAS_LEASE => {
             "\nSomebody read it a moment ago: try again later, or use --force"
+        }
+        Error::Refused { code, .. } if *code == yb_types::ErrorCode::TENANT_QUOTA_EXCEEDED => {
+            "\nThe tenant has used what it may: see yuebing tenants, raise it with yuebing tenants set NAME QUOTA"
+        }
+        Error::Refused { code, .. } if *code == yb_types::ErrorCode::TENANT_NOT_REGISTERED => {
+            "\nThe master knows no such tenant: see yuebing tenants, add it with yuebing tenants set NAME QUOTA"
         }
         _ => "",
     };

@@ -1,6 +1,6 @@
 //! One request to the admin port: the least of HTTP that two kinds of master need.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
@@ -10,7 +10,8 @@ const MAX_ANSWER_BYTES: u64 = 1 << 30;
 const TOKEN: &str = "YUEBING_ADMIN_TOKEN";
 /// Or the file in whose first line it is.
 const TOKEN_FILE: &str = "YUEBING_ADMIN_TOKEN_FILE";
-const TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a connection, and each piece of an answer, is waited for.
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A text as a value in a query.
 pub fn encode(text: &str) -> String {
@@ -66,7 +67,13 @@ pub fn request(address: &str, method: &str, path: &str, body: &str) -> Result<An
     for target in targets {
         match TcpStream::connect_timeout(&target, TIMEOUT) {
             Ok(stream) => {
-                return exchange(stream, &head(address, method, path, body), body).map_err(|e| failed("no answer", &e));
+                let answer = exchange(stream, &head(address, method, path, body), body);
+                return answer.map_err(|error| match error.kind() {
+                    ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                        failed("no answer", &format_args!("nothing within {} s", TIMEOUT.as_secs()))
+                    }
+                    _ => failed("no answer", &error),
+                });
             }
             Err(error) => last = failed("cannot connect", &error),
         }
@@ -150,6 +157,13 @@ mod tests {
         assert_eq!(encode("a b&%/ü"), "a%20b%26%25%2F%C3%BC");
         assert_eq!(decode(&encode("a b&%/ü")), "a b&%/ü".as_bytes());
         assert_eq!(decode("%ff%zz%4"), b"\xff%zz%4");
+    }
+
+    #[test]
+    fn silence_is_told_as_such() {
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let error = get(&silent.local_addr().unwrap().to_string(), "/metrics").unwrap_err();
+        assert!(error.ends_with("/metrics: no answer: nothing within 5 s"), "{error}");
     }
 
     #[test]

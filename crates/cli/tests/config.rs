@@ -25,6 +25,10 @@ fn a_setting_is_explained() {
     for part in ["value       0.1", "from        flag", "default     0.05", "--eviction_ratio", "live        yes"] {
         assert!(text.contains(part), "{part:?} is missing in\n{text}");
     }
+    assert!(text.contains("No running master was asked"), "{text}");
+    let table = stdout(&yuebing(&["config", "explain"]));
+    assert!(table.lines().count() < 200 && table.lines().any(|line| line.starts_with("eviction_ratio ")), "{table}");
+    assert!(stdout(&yuebing(&["config", "explain", "--all"])).lines().count() > 1000);
     let refused = yuebing(&["config", "explain", "eviction_rato"]);
     assert_eq!(refused.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&refused.stderr).contains("did you mean eviction_ratio?"));
@@ -141,6 +145,10 @@ fn settings_change_by_hang_up_and_over_http() {
 
     let explained = yuebing(&["config", "explain", "eviction_ratio", "--running", &master.admin]);
     assert!(stdout(&explained).contains("from        file"), "{}", stdout(&explained));
+    let table = stdout(&yuebing(&["config", "explain", "--admin", &master.admin]));
+    assert!(
+        table.contains("eviction_ratio") && table.contains(&format!("Asked the master at http://{}", master.admin))
+    );
     kill_process(Pid::from_child(&master.child), Signal::TERM).unwrap();
     master.event("master_stops");
     assert_eq!(master.child.wait().unwrap().code(), Some(0));

@@ -104,6 +104,15 @@ fn peers_and_masters_that_are_not_there_fail_in_time() {
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     fails(&["--peer", &closed], "peer", &closed);
     fails(&["--master", &closed], "master", &closed);
+    // The master of the configuration file is asked too.
+    let file = std::env::temp_dir().join(format!("yuebing-doctor-{}.json", std::process::id()));
+    std::fs::write(&file, format!("{{\"master_server_address\": \"{closed}\"}}")).unwrap();
+    let output = yuebing().args(["doctor", "--json"]).env("MOONCAKE_CONFIG_PATH", &file).output().unwrap();
+    std::fs::remove_file(&file).unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(check(&report, "master")["status"], "fail", "{report}");
+    let asked = report["checks"].as_array().unwrap().iter().any(|check| check["id"] == "versions");
+    assert!(!asked, "at the usual admin port may be another pool: {report}");
     // It takes connections and says nothing.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let silent = (silent.local_addr().unwrap().to_string(), silent);

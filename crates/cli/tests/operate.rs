@@ -105,6 +105,12 @@ fn a_pool_is_watched() {
     assert_eq!(pool.json(&["segments", name]).as_array().unwrap().len(), 1);
     assert_eq!(pool.text(&["segments", "no such"]), "no segments\n");
 
+    // The admin port of the environment is that of the environment's master, not of one that the command line names.
+    for command in ["status", "ls", "segments", "top"] {
+        let said = pool.refused(&[command, "--master", "127.0.0.1:1"], 4);
+        assert!(said.contains("127.0.0.1:1"), "{command}: {said}");
+    }
+
     let tasks = pool.json(&["tasks"]);
     assert_eq!((tasks["pending"].as_u64(), tasks["drain_jobs"].as_array().map(Vec::len)), (Some(0), Some(0)));
     let drained = pool.json(&["drain", name, "--watch"]);

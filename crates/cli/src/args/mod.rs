@@ -185,6 +185,9 @@ pub struct AdminAddress {
     pub master: MasterAddress,
 }
 
+/// Where a master is that nobody names.
+pub const DEFAULT_MASTER: &str = "127.0.0.1:50051";
+
 /// Where the master is.
 #[derive(Clone, Debug, Args)]
 pub struct MasterAddress {
@@ -205,33 +208,41 @@ impl MasterAddress {
     /// # Errors
     /// If the environment names a configuration file that cannot be read: a command must not go to another pool then.
     pub fn address(&self) -> Outcome<String> {
+        Ok(self.named()?.unwrap_or_else(|| DEFAULT_MASTER.to_owned()))
+    }
+
+    /// The address asked for, else that of the configuration file; `None`: nobody named one.
+    ///
+    /// # Errors
+    /// As [`MasterAddress::address`].
+    pub fn named(&self) -> Outcome<Option<String>> {
         if let Some(address) = self.given() {
-            return Ok(address);
+            return Ok(Some(address));
         }
         let path = std::env::var_os("MOONCAKE_CONFIG_PATH").filter(|path| !path.is_empty());
-        let named = path.map(|path| from_config_file(Path::new(&path))).transpose()?.flatten();
-        Ok(named.unwrap_or_else(|| "127.0.0.1:50051".to_owned()))
+        Ok(path.map(|path| from_config_file(Path::new(&path))).transpose()?.flatten())
+    }
+
+    /// Whether the command line names it, not the environment.
+    fn on_command_line(&self) -> bool {
+        self.given().is_some() && self.given() != std::env::var("MOONCAKE_MASTER").ok()
     }
 }
 
 impl AdminAddress {
-    /// The admin address asked for, if one was.
+    /// The admin address asked for, if one was. That of the environment belongs to the environment's master: it says nothing
+    /// of another one that the command line names.
     pub fn given(&self) -> Option<String> {
-        self.admin.as_deref().filter(|text| !text.is_empty()).map(|text| without_scheme(text).to_owned())
+        let of_environment = || self.admin == std::env::var("YUEBING_ADMIN").ok();
+        let admin = self.admin.as_deref().filter(|text| !text.is_empty())?;
+        (!self.master.on_command_line() || !of_environment()).then(|| without_scheme(admin).to_owned())
     }
+}
 
-    /// The address asked for, else the default port on the master's host.
-    ///
-    /// # Errors
-    /// As [`MasterAddress::address`].
-    pub fn address(&self) -> Outcome<String> {
-        if let Some(address) = self.given() {
-            return Ok(address);
-        }
-        let master = self.master.address()?;
-        let host = master.rsplit_once(':').map_or(master.as_str(), |(host, _)| host);
-        Ok(format!("{host}:9003"))
-    }
+/// Where the admin port of a master is, unless somebody says otherwise.
+pub fn usual_admin(master: &str) -> String {
+    let host = master.rsplit_once(':').map_or(master, |(host, _)| host);
+    format!("{host}:9003")
 }
 
 /// `host:port` of an address that may be written as a URL.
@@ -283,13 +294,16 @@ fn setting(text: &str) -> Result<(String, String), String> {
 #[command(after_help = "Flags of the process to explain stand after --, for example:\n  \
                         yuebing config explain eviction_ratio -- --config_path=master.yaml --eviction_ratio=0.1")]
 pub struct ExplainArgs {
-    /// A setting, or a part of names [default: all]
+    /// A setting, or a part of names [default: a line for each setting]
     pub name: Option<String>,
+    /// Everything about every setting
+    #[arg(long, conflicts_with = "name")]
+    pub all: bool,
     /// Whose settings: of a master or a node
     #[arg(long, default_value = "master", value_parser = ["master", "node"])]
     pub of: String,
     /// Ask a running master of this project at its admin port, host:port
-    #[arg(long, value_name = "ADMIN", conflicts_with = "of")]
+    #[arg(long, visible_alias = "admin", value_name = "ADMIN", conflicts_with_all = ["of", "flags"])]
     pub running: Option<String>,
     /// Print a JSON list
     #[arg(long)]
@@ -301,6 +315,8 @@ pub struct ExplainArgs {
 
 /// `doctor`
 #[derive(Debug, Args)]
+#[command(mut_arg("master", |master| master.help("The master that must answer, host:port [default: master_server_address \
+    of the file named by MOONCAKE_CONFIG_PATH, else 127.0.0.1:50051 if something answers there, else none is asked]")))]
 pub struct DoctorArgs {
     /// Address on which a node would listen
     #[arg(long, default_value = "0.0.0.0")]
@@ -324,7 +340,7 @@ pub struct DoctorArgs {
     /// [default: VIRTUAL_ENV, else python3]
     #[arg(long, value_name = "PATH")]
     pub python: Vec<PathBuf>,
-    /// Where the pool is; nothing is asked unless --master, --admin or the environment names one
+    /// Where the pool is
     #[command(flatten)]
     pub pool: AdminAddress,
     /// Print one JSON object
@@ -334,6 +350,8 @@ pub struct DoctorArgs {
 
 /// `replay`
 #[derive(Debug, Args)]
+#[command(mut_arg("master", |master| master.help("The pool, host:port of its master [default: an own one, started for the \
+    replay and ended after it; MOONCAKE_CONFIG_PATH is not asked]")))]
 pub struct ReplayArgs {
     /// The trace: one JSON object a line with timestamp, input_length, output_length, hash_ids; - for standard input
     #[arg(value_name = "TRACE")]
@@ -353,7 +371,7 @@ pub struct ReplayArgs {
     /// What the keys begin with; the same prefix finds the blocks of an earlier run
     #[arg(long, default_value = "replay")]
     pub key_prefix: String,
-    /// The pool [default: an own one, started for the replay]
+    /// The pool
     #[command(flatten)]
     pub master: MasterAddress,
     /// Nodes of the own pool
@@ -450,8 +468,9 @@ mod tests {
             other => panic!("{other:?}"),
         };
         let both = parse(&["yuebing", "status", "--master", "h:1", "--admin", "http://g:2/"]);
-        assert_eq!((both.master.address().unwrap(), both.address().unwrap()), ("h:1".to_owned(), "g:2".to_owned()));
-        assert_eq!(parse(&["yuebing", "status", "--master", "h:1", "--admin", ""]).address().unwrap(), "h:9003");
+        assert_eq!((both.master.address().unwrap(), both.given()), ("h:1".to_owned(), Some("g:2".to_owned())));
+        assert_eq!(parse(&["yuebing", "status", "--master", "h:1", "--admin", ""]).given(), None);
+        assert_eq!((usual_admin("h:1"), usual_admin("[::1]:1")), ("h:9003".to_owned(), "[::1]:9003".to_owned()));
         assert!(Yuebing::try_parse_from(["yuebing", "up", "--nodes", "0"]).is_err());
     }
 

@@ -9,6 +9,7 @@ use yb_settings::{Arguments, Explained, explain, parse_arguments};
 
 use crate::admin::call;
 use crate::args::{ConfigCommand, ConfigSetArgs, ExplainArgs, without_scheme};
+use crate::connect;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::http;
 use crate::output;
@@ -36,10 +37,37 @@ fn explain_given(args: &ExplainArgs) -> Outcome {
     };
     let values = table.resolve(given, &environment).map_err(usage)?;
     let found = explain(table, &values, args.name.as_deref()).map_err(usage)?;
-    match args.json {
-        true => output::json(&found.iter().map(Explained::json).collect::<Vec<_>>()),
-        false => output::line(found.iter().map(Explained::text).collect::<Vec<_>>().join("\n").trim_end()),
+    let settings: Vec<Value> = found.iter().map(Explained::json).collect();
+    let asked = format!(
+        "No running master was asked: this holds in a {} started here with these flags. --running HOST:PORT asks one.",
+        args.of
+    );
+    show(args, &settings, &asked)
+}
+
+/// One line a setting, or everything about those that were asked for; and who was asked.
+fn show(args: &ExplainArgs, settings: &[Value], asked: &str) -> Outcome {
+    if args.json {
+        return output::json(&settings);
     }
+    if args.name.is_none() && !args.all {
+        return output::line(format!(
+            "{}\n\n{asked} Everything about a setting: config explain NAME, or --all.",
+            table(settings)
+        ));
+    }
+    output::line(format!("{}\n{asked}", settings.iter().map(text).collect::<Vec<_>>().join("\n")))
+}
+
+fn table(settings: &[Value]) -> String {
+    let mut table = output::table(&["setting", "value", "from", "live"], 4);
+    for setting in settings {
+        let field = |name: &str| setting[name].as_str().unwrap_or_default().to_owned();
+        let value = if field("value").is_empty() { "empty".to_owned() } else { field("value") };
+        let live = if setting["live"] == true { "yes" } else { "no" };
+        table.add_row([field("name"), value, field("source"), live.to_owned()]);
+    }
+    table.trim_fmt()
 }
 
 /// Of the master whose admin port this is.
@@ -55,10 +83,7 @@ fn explain_running(admin: &str, args: &ExplainArgs) -> Outcome {
         return Err(Failure::failed(format!("http://{admin}{path}: status {}: {why}", answer.status)));
     }
     let settings = body["settings"].as_array().cloned().unwrap_or_default();
-    if args.json {
-        return output::json(&settings);
-    }
-    output::line(settings.iter().map(text).collect::<Vec<_>>().join("\n").trim_end())
+    show(args, &settings, &format!("Asked the master at http://{admin}."))
 }
 
 /// Changes what holds in a master that runs.
@@ -69,7 +94,7 @@ fn set(args: &ConfigSetArgs) -> Outcome {
             return Err(Failure::usage(format!("{name} is given twice")));
         }
     }
-    let report = call(&args.admin.address()?, "PUT", "/api/v1/config", &Value::Object(changes).to_string())?;
+    let report = call(&connect::admin(&args.admin)?, "PUT", "/api/v1/config", &Value::Object(changes).to_string())?;
     if args.json {
         return output::json(&report);
     }
@@ -82,7 +107,7 @@ fn set(args: &ConfigSetArgs) -> Outcome {
     output::line(told.collect::<Vec<_>>().join("\n"))
 }
 
-/// The lines of [`Explained::text`] from what a master answered.
+/// A setting in some lines.
 fn text(setting: &Value) -> String {
     let field = |name: &str| setting[name].as_str().unwrap_or_default().to_owned();
     let mut out = format!("{}\n", field("name"));
@@ -100,5 +125,8 @@ fn text(setting: &Value) -> String {
     }
     let live = if setting["live"] == true { "yes, at a reload" } else { "no, needs a restart" };
     out.push_str(&format!("  {:<12}{live}\n", "live"));
+    if let Some(variable) = setting["environment"].as_str() {
+        out.push_str(&format!("  {:<12}{variable}\n", "environment"));
+    }
     out
 }

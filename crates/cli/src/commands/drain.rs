@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::args::DrainArgs;
+use crate::connect;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::signals::Signals;
 use crate::size::bytes;
@@ -49,7 +50,7 @@ impl Job {
 
 /// Creates a job, or looks at one; with `--watch` waits for its end.
 pub fn run(args: &DrainArgs) -> Outcome {
-    let admin = args.admin.address()?;
+    let admin = connect::admin(&args.admin)?;
     if args.cancel {
         return cancel(&admin, args);
     }

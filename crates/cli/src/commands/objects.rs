@@ -13,11 +13,14 @@ use yb_types::{ReplicaDescriptor, ReplicaKind, ReplicateConfig};
 
 use crate::admin;
 use crate::args::{GetArgs, LsArgs, PutArgs, RmArgs, StatArgs};
-use crate::connect::{connect, failure};
+use crate::connect::{self, connect, failure};
 use crate::failure::{Failure, Outcome};
 use crate::output;
 use crate::progress::during;
 use crate::size::bytes;
+
+/// A pipe or device may have no end, and a value is in memory before it is stored.
+const MOST_OF_A_STREAM: u64 = 1 << 30;
 
 #[derive(Serialize)]
 struct Put {
@@ -128,7 +131,7 @@ pub fn ls(args: &LsArgs) -> Outcome {
     let pattern = args.regex.as_deref().map(Regex::new).transpose();
     let pattern = pattern.map_err(|e| Failure::usage(format!("--regex: {e}")))?;
     let prefix = args.prefix.as_deref().map(OsStr::as_bytes).unwrap_or_default();
-    let admin = args.admin.address()?;
+    let admin = connect::admin(&args.admin)?;
     let mut keys = match args.tenant.name() {
         Some(tenant) => admin::keys_of(&admin, tenant)?,
         None => admin::keys(&admin)?,
@@ -195,12 +198,30 @@ fn named(key: &[u8]) -> String {
 
 fn read_input(path: &Path) -> Outcome<Vec<u8>> {
     let mut data = Vec::new();
-    let read = match path.as_os_str() == "-" {
-        true => io::stdin().lock().read_to_end(&mut data),
-        false => File::open(path).and_then(|mut file| file.read_to_end(&mut data)),
+    let mut read = || -> io::Result<bool> {
+        if path.as_os_str() == "-" {
+            return read_stream(&mut io::stdin().lock(), &mut data, MOST_OF_A_STREAM);
+        }
+        let mut file = File::open(path)?;
+        match file.metadata()?.is_file() {
+            true => file.read_to_end(&mut data).map(|_| true),
+            false => read_stream(&mut file, &mut data, MOST_OF_A_STREAM),
+        }
     };
-    read.map_err(|e| Failure::file(path, &e))?;
-    Ok(data)
+    match read().map_err(|e| Failure::file(path, &e))? {
+        true => Ok(data),
+        false => Err(Failure::failed(format!(
+            "{}: more than {} from something that is no file, which may have no end; write it to a file first",
+            path.display(),
+            bytes(MOST_OF_A_STREAM)
+        ))),
+    }
+}
+
+/// False: there is more than `most`.
+fn read_stream(from: &mut impl Read, data: &mut Vec<u8>, most: u64) -> io::Result<bool> {
+    from.take(most.saturating_add(1)).read_to_end(data)?;
+    Ok(data.len() as u64 <= most)
 }
 
 /// A file gets the whole value or keeps what it had; a device or pipe is written straight.
@@ -224,6 +245,14 @@ fn write_output(path: &Path, value: &[u8]) -> io::Result<()> {
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_stream_without_an_end_is_given_up() {
+        let mut data = Vec::new();
+        assert!(!read_stream(&mut io::repeat(0), &mut data, 1000).unwrap());
+        let (mut whole, mut data) = (&[7; 1000][..], Vec::new());
+        assert!(read_stream(&mut whole, &mut data, 1000).unwrap() && data.len() == 1000);
+    }
 
     #[test]
     fn a_file_is_replaced_whole_and_readable() {

@@ -3,13 +3,14 @@
 use crate::admin::{self, Segment};
 use crate::args::{SegmentOrder, SegmentsArgs};
 use crate::commands::status::percent;
+use crate::connect;
 use crate::failure::Outcome;
 use crate::output;
 use crate::size::bytes;
 
 /// Asks the admin port and prints.
 pub fn run(args: &SegmentsArgs) -> Outcome {
-    let mut rows = admin::status(&args.admin.address()?)?.segments;
+    let mut rows = admin::status(&connect::admin(&args.admin)?)?.segments;
     if let Some(part) = &args.name {
         rows.retain(|row| row.name.contains(part.as_str()));
     }

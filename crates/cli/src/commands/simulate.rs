@@ -14,6 +14,9 @@ use crate::output;
 /// Plays of the trace for one capacity: policy, LRU, optimum.
 const PLAYS: u64 = 3;
 
+const TEMPLATE: &str =
+    "{elapsed_precise} {wide_bar} {pos}/{len} requests (each 3 times a capacity: policy, LRU, optimum), eta {eta}";
+
 /// One line of the answer.
 #[derive(Debug, Serialize)]
 struct Line {
@@ -102,7 +105,7 @@ fn progress_bar(args: &ReplayArgs, plays: u64) -> ProgressBar {
         return ProgressBar::hidden();
     }
     let bar = ProgressBar::with_draw_target(Some(plays), ProgressDrawTarget::stderr_with_hz(8));
-    if let Ok(style) = ProgressStyle::with_template("{elapsed_precise} {wide_bar} {pos}/{len} requests, eta {eta}") {
+    if let Ok(style) = ProgressStyle::with_template(TEMPLATE) {
         bar.set_style(style);
     }
     bar

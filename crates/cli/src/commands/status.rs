@@ -2,13 +2,14 @@
 
 use crate::admin;
 use crate::args::StatusArgs;
+use crate::connect;
 use crate::failure::Outcome;
 use crate::output;
 use crate::size::bytes;
 
 /// Asks the admin port and prints.
 pub fn run(args: &StatusArgs) -> Outcome {
-    let status = admin::status(&args.admin.address()?)?;
+    let status = admin::status(&connect::admin(&args.admin)?)?;
     if args.json {
         return output::json(&status);
     }

@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use crate::admin;
 use crate::args::TasksArgs;
+use crate::connect;
 use crate::failure::{Failure, Outcome};
 use crate::output;
 use crate::size::bytes;
@@ -38,7 +39,7 @@ struct Job {
 
 /// Asks the admin port and prints.
 pub fn run(args: &TasksArgs) -> Outcome {
-    let admin = args.admin.address()?;
+    let admin = connect::admin(&args.admin)?;
     let counts = admin::call(&admin, "GET", "/api/v1/tasks/counts", "")?;
     let jobs = admin::call(&admin, "GET", "/api/v1/drain_jobs/list", "")?;
     let tasks = tasks(&counts, &jobs)?;

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use crate::admin;
 use crate::args::{TenantChange, TenantsArgs};
 use crate::commands::status::percent;
+use crate::connect;
 use crate::failure::{Failure, Outcome};
 use crate::size::bytes;
 use crate::{http, output};
@@ -31,11 +32,11 @@ pub fn run(args: &TenantsArgs) -> Outcome {
         None => show(args),
         Some(TenantChange::Set(set)) => {
             let body = json!({ "requested_quota_bytes": set.quota.0 }).to_string();
-            call(&set.admin.address()?, "PUT", &one(&set.name), &body)?;
+            call(&connect::admin(&set.admin)?, "PUT", &one(&set.name), &body)?;
             output::line(format!("{} may use {}", set.name, bytes(set.quota.0)))
         }
         Some(TenantChange::Rm(rm)) => {
-            call(&rm.admin.address()?, "DELETE", &one(&rm.name), "")?;
+            call(&connect::admin(&rm.admin)?, "DELETE", &one(&rm.name), "")?;
             output::line(format!("{} is forgotten", rm.name))
         }
     }
@@ -46,7 +47,7 @@ fn one(name: &str) -> String {
 }
 
 fn show(args: &TenantsArgs) -> Outcome {
-    let answer = call(&args.admin.address()?, "GET", PATH, "")?;
+    let answer = call(&connect::admin(&args.admin)?, "GET", PATH, "")?;
     let tenants: Vec<Tenant> = serde_json::from_value(answer["data"].clone())
         .map_err(|error| Failure::failed(format!("{PATH}: not a list of tenants: {error}")))?;
     match args.json {

@@ -12,12 +12,13 @@ mod python;
 mod report;
 mod versions;
 
+use std::net::TcpStream;
 use std::sync::mpsc;
 use std::time::Duration;
 
 use yb_env::Clock;
 
-use crate::args::DoctorArgs;
+use crate::args::{DEFAULT_MASTER, DoctorArgs};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::output;
 use report::{Check, Report};
@@ -26,6 +27,9 @@ use report::{Check, Report};
 const PATIENCE: Duration = Duration::from_secs(8);
 /// What a probe should give a peer, so that it can still say what did not answer.
 const PEER_PATIENCE: Duration = Duration::from_secs(5);
+
+/// What the usual address of a master on this machine may take to answer.
+const GUESS_PATIENCE: Duration = Duration::from_millis(500);
 
 type Probe = Box<dyn FnOnce() -> Vec<Check> + Send>;
 
@@ -46,20 +50,23 @@ pub fn run(args: &DoctorArgs) -> Outcome {
 /// The probes in the order in which they are told.
 fn probes(args: &DoctorArgs) -> Vec<(&'static str, Probe)> {
     let mut list: Vec<(&'static str, Probe)> = Vec::new();
+    let master = master_to_ask(args);
     let place = addresses::Place {
         host: args.host.clone(),
         advertise: args.advertise.clone(),
         port: args.port,
-        towards: args.pool.master.given().or_else(|| args.peer.first().cloned()),
+        towards: master.clone().ok().flatten().or_else(|| args.peer.first().cloned()),
     };
     list.push(("addresses", Box::new(move || addresses::check(&place))));
-    if let Some(master) = args.pool.master.given() {
-        list.push(("master", Box::new(move || vec![peers::master(&master)])));
+    let admin = args.pool.given();
+    let asks_usual_port = admin.is_none();
+    match master {
+        Ok(Some(master)) => list.push(("master", Box::new(move || peers::pool(&master, asks_usual_port)))),
+        Ok(None) => {}
+        Err(why) => list.push(("master", Box::new(move || vec![Check::fail("master", why, "mend or unset it")]))),
     }
-    // The default port is a guess; a guess that fails is no fault.
-    let guess = || args.pool.master.given().and_then(|_| args.pool.address().ok());
-    if let Some((admin, guessed)) = args.pool.given().map(|a| (a, false)).or_else(|| guess().map(|a| (a, true))) {
-        list.push(("versions", Box::new(move || vec![versions::check(&admin, guessed)])));
+    if let Some(admin) = admin {
+        list.push(("versions", Box::new(move || vec![versions::check(&admin, false)])));
     }
     for peer in args.peer.clone() {
         list.push(("peer", Box::new(move || vec![peers::peer(&peer, PEER_PATIENCE)])));
@@ -72,6 +79,14 @@ fn probes(args: &DoctorArgs) -> Vec<(&'static str, Probe)> {
     let device = args.cxl.clone().or_else(|| std::env::var_os("MC_CXL_DEV_PATH").map(Into::into));
     list.push(("devices", Box::new(move || devices::check(device.as_deref()))));
     list
+}
+
+/// The master that is named, else the one at the usual address if there is one. The error is a text.
+fn master_to_ask(args: &DoctorArgs) -> Result<Option<String>, String> {
+    let named = args.pool.master.named().map_err(|failure| failure.to_string())?;
+    let address = DEFAULT_MASTER.parse().map_err(|error| format!("{DEFAULT_MASTER}: {error}"))?;
+    let there = || TcpStream::connect_timeout(&address, GUESS_PATIENCE).is_ok();
+    Ok(named.or_else(|| there().then(|| DEFAULT_MASTER.to_owned())))
 }
 
 /// Runs probes side by side; one that does not end in time becomes a failed check.

@@ -6,10 +6,27 @@ use yb_client::Error;
 use yb_transfer::Engine;
 use yb_types::STORE_VERSION;
 
-use super::report::Check;
+use super::report::{Check, Level};
+use super::versions;
+use crate::connect::usual_admin_of;
+
+/// A master, and the versions that its usual admin port tells if `versions_too`. Of a master that does not answer nothing more
+/// is asked: at that port may be another pool.
+pub fn pool(address: &str, versions_too: bool) -> Vec<Check> {
+    let master = master(address);
+    let answers = master.level == Level::Ok;
+    let mut checks = vec![master];
+    if versions_too && answers {
+        checks.push(match usual_admin_of(address) {
+            Ok(admin) => versions::check(&admin, true),
+            Err(other) => Check::ok("versions", format!("not known: {other}")),
+        });
+    }
+    checks
+}
 
 /// Sets a session up with a master, as every client does.
-pub fn master(address: &str) -> Check {
+fn master(address: &str) -> Check {
     let security = match yb_secure::Security::from_env() {
         Ok(security) => security,
         Err(error) => {

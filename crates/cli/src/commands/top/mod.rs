@@ -12,6 +12,7 @@ use yb_types::MonotonicTime;
 
 use crate::admin::{self, Sample};
 use crate::args::TopArgs;
+use crate::connect;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::output::{self, quiet_pipe};
 use crate::signals::Signals;
@@ -24,7 +25,7 @@ const UNBOUNDED: Room = Room { columns: 500, rows: usize::MAX };
 
 /// Looks until somebody leaves; once where nobody sees it.
 pub fn run(args: &TopArgs) -> Outcome {
-    let admin = args.admin.address()?;
+    let admin = connect::admin(&args.admin)?;
     let signals = Signals::catch()?;
     let mut looks = Looks::begin(&admin)?;
     let interval = Duration::from_secs_f64(args.interval);

@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a step that fails is a failed test")]
 
-#[path = "common/plain.rs"]
 mod common;
 
 use common::{Master, Node, Way, copies, wait_until};

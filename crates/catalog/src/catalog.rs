@@ -16,6 +16,7 @@ use crate::evict::{Evictor, place_of};
 use crate::frees::Frees;
 use crate::groups::Groups;
 use crate::key::{KeyHash, KeyHasher, SHARDS, Tenant};
+use crate::leaving::LeavingGroups;
 use crate::live::Live;
 use crate::placement::PlacementPolicy;
 use crate::planted::{Fault, planted};
@@ -45,6 +46,7 @@ pub struct Catalog {
     pub(crate) shards: Box<[Shard]>,
     pub(crate) evictor: Evictor,
     pub(crate) groups: Groups,
+    pub(crate) leaving: LeavingGroups,
     pub(crate) segments: Segments,
     pub(crate) clients: Mutex<Clients>,
     pub(crate) chores: Mutex<Chores>,
@@ -115,6 +117,7 @@ impl Catalog {
             shards: (0..SHARDS).map(|shard| Shard::new(order(shard), Arc::clone(&waits))).collect(),
             evictor: Evictor::new(settings.eviction_policy),
             groups: Groups::new(settings.hash_seed),
+            leaving: LeavingGroups::default(),
             segments: Segments::default(),
             clients: Mutex::new(Clients::default()),
             chores: Mutex::new(Chores::default()),

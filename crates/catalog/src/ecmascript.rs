@@ -19,8 +19,11 @@ pub(crate) struct Translated {
 const DEPTH_MAX: usize = 200;
 /// The most that a quantifier may count.
 const COUNT_MAX: u32 = 100_000;
+/// A class by name: which bytes belong to it.
+type Class = (&'static [u8], fn(u8) -> bool);
+
 /// Name of a class of bytes that a bracket may hold as `[:name:]`, and what belongs to it.
-const CLASSES: [(&[u8], fn(u8) -> bool); 15] = [
+const CLASSES: [Class; 15] = [
     (b"alpha", |b| b.is_ascii_alphabetic()),
     (b"digit", |b| b.is_ascii_digit()),
     (b"d", |b| b.is_ascii_digit()),
@@ -80,7 +83,7 @@ enum Open {
 /// One thing in a bracket.
 enum Term {
     Byte(u8),
-    Set([bool; 256]),
+    Set(Box<[bool; 256]>),
 }
 
 struct Reader<'p> {
@@ -238,7 +241,7 @@ impl Reader<'_> {
                     _ => is_space,
                 };
                 let wanted = class.is_ascii_lowercase();
-                return Some(Term::Set(std::array::from_fn(|byte| is_in(byte as u8) == wanted)));
+                return Some(Term::Set(Box::new(std::array::from_fn(|byte| is_in(byte as u8) == wanted))));
             }
             b'0' => 0,
             b'f' => 0x0c,
@@ -287,7 +290,7 @@ impl Reader<'_> {
             };
             match &last {
                 Some(Term::Byte(byte)) => set[usize::from(*byte)] = true,
-                Some(Term::Set(more)) => set.iter_mut().zip(more).for_each(|(has, more)| *has |= *more),
+                Some(Term::Set(more)) => set.iter_mut().zip(more.iter()).for_each(|(has, more)| *has |= *more),
                 None => {}
             }
         }
@@ -324,7 +327,7 @@ impl Reader<'_> {
             return if let [byte] = name[..] { Some(Term::Byte(byte)) } else { None };
         }
         let (_, is_in) = CLASSES.iter().find(|(of, _)| *of == name)?;
-        Some(Term::Set(std::array::from_fn(|byte| is_in(byte as u8))))
+        Some(Term::Set(Box::new(std::array::from_fn(|byte| is_in(byte as u8)))))
     }
 }
 

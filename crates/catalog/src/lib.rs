@@ -33,6 +33,7 @@ mod frees;
 mod groups;
 mod holdings;
 mod key;
+mod leaving;
 mod list;
 mod listing;
 mod live;

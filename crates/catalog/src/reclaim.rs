@@ -60,7 +60,7 @@ pub(crate) struct Evicted {
 }
 
 impl Evicted {
-    fn add(&mut self, other: Evicted) {
+    pub fn add(&mut self, other: Evicted) {
         self.keys += other.keys;
         self.freed.0 += other.freed.0;
         self.charge += other.charge;
@@ -131,7 +131,8 @@ impl Catalog {
     /// below the watermark by `eviction_ratio`, but not by more than a hundredth.
     pub fn eviction_goal(&self, now: MonotonicTime) -> Option<EvictionGoal> {
         let capacity = self.segments.capacity().0 as f64;
-        if capacity == 0.0 {
+        // What is leaving is freed by upkeep, and may be enough.
+        if capacity == 0.0 || self.leaving.any() {
             return None;
         }
         let used = self.allocated().0.saturating_sub(self.coming_free(now).0) as f64 / capacity;
@@ -160,7 +161,7 @@ impl Catalog {
         }
         drop(policies);
         done.steps = u64::from(budget - left);
-        done.exhausted = done.bytes < goal.target && left > 0;
+        done.exhausted = done.bytes < goal.target && left > 0 && !self.leaving.any();
         if done.keys > 0 {
             self.counters.add(|c| &c.evictions_successful, 1);
         }
@@ -187,12 +188,15 @@ impl Catalog {
             return false;
         }
         tries.evictions += 1;
+        if self.leaving.any() {
+            return self.leave_on(now).freed.0 > 0;
+        }
         if self.tenants.is_multi() && self.make_room_fairly(tenant, size, now) {
             return true;
         }
         let done = self.evict(&EvictionGoal::just(size), budget, now);
         tries.exhausted = done.exhausted && done.keys == 0;
-        done.bytes.0 > 0
+        done.bytes.0 > 0 || self.leaving.any()
     }
 
     fn evict_pass(&self, policies: &mut MutexGuard<'_, Policies>, pass: &Pass, left: &mut u32, done: &mut Reclaimed) {
@@ -200,6 +204,9 @@ impl Catalog {
         let mut may_look = u32::try_from(policies.len()).unwrap_or(u32::MAX).min(*left);
         let mut turn = VICTIMS_PER_TURN;
         while done.bytes < pass.want && may_look > 0 {
+            if self.leaving.any() {
+                return;
+            }
             let Some(tenant) = policies.largest() else { return };
             let mut gone = Evicted::default();
             let mut court = Court { catalog: self, pass, gone: &mut gone };
@@ -277,27 +284,18 @@ impl Catalog {
         Evicted { keys: 1, freed, charge }
     }
 
-    /// Evicts a group: all its members but those that a pin or a reference protects, or none if one of them is leased.
-    /// Takes one shard after the other, so none may be locked by the caller. Its price is that of its members.
-    pub(crate) fn evict_group(&self, group: &Arc<Group>, take_soft_pinned: bool, now: MonotonicTime) -> Evicted {
-        let leaving = if take_soft_pinned { Leaving::WithPinned } else { Leaving::ButPinned };
-        let mut gone = Evicted::default();
-        if !group.begin_to_leave(leaving, now) {
-            return gone;
+    /// Takes a member of a group that is being evicted, unless something protects it or it has left.
+    pub(crate) fn evict_member(&self, group: &Arc<Group>, how: Leaving, member: u64, now: MonotonicTime) -> Evicted {
+        let (shard, slot) = ((member >> 32) as usize, member as u32);
+        let mut state = self.shards[shard].state.write();
+        // The slot may have another owner by now.
+        let is_member = |entry: &Entry| entry.membership().is_some_and(|own| Arc::ptr_eq(&own.group, group));
+        let is_free = |entry: &Entry| entry.is_finished() && entry.lease_end() <= now;
+        let goes = |entry: &Entry| is_member(entry) && is_free(entry) && entry.goes_with_group(how, now);
+        if state.slab.get(slot).is_some_and(goes) && !self.offload_first(&mut state, slot, now) {
+            return self.evict_one(&mut state, slot, Leave::Readable, now);
         }
-        for member in group.members() {
-            let (shard, slot) = ((member >> 32) as usize, member as u32);
-            let mut state = self.shards[shard].state.write();
-            // The slot may have another owner by now.
-            let is_member = |entry: &Entry| entry.membership().is_some_and(|own| Arc::ptr_eq(&own.group, group));
-            let is_free = |entry: &Entry| entry.is_finished() && entry.lease_end() <= now;
-            let goes = |entry: &Entry| is_member(entry) && is_free(entry) && entry.goes_with_group(leaving, now);
-            if state.slab.get(slot).is_some_and(goes) && !self.offload_first(&mut state, slot, now) {
-                gone.add(self.evict_one(&mut state, slot, Leave::Readable, now));
-            }
-        }
-        group.end_to_leave();
-        gone
+        Evicted::default()
     }
 }
 

@@ -64,14 +64,14 @@ impl Catalog {
         self.tiers_upkeep(now);
         let mut left = budget.saturating_sub(self.expire_copies(budget, now, effects));
         while left > 0 {
-            let worked = self.discard_of_dead_writer(now, effects) || self.sweep_step(now);
+            let worked = self.discard_of_dead_writer(now, effects) || self.sweep_step(now) || self.leave_step(now);
             if !worked {
                 return false;
             }
             left = left.saturating_sub(SWEEP_CHUNK);
         }
         let chores = self.chores.lock();
-        !chores.sweeps.is_empty() || !chores.dead_writers.is_empty()
+        self.leaving.any() || !chores.sweeps.is_empty() || !chores.dead_writers.is_empty()
     }
 
     /// A client that may lend nothing has ended, or cannot be heard any more, at this time: what it was writing is given up,
@@ -79,6 +79,13 @@ impl Catalog {
     /// revokes are refused, and what it began since goes on.
     pub fn writer_left(&self, client: ClientId, at: MonotonicTime) {
         self.chores.lock().add_dead_writer(client, at);
+    }
+
+    /// Frees some members of a large group; `false` when there is none.
+    fn leave_step(&self, now: MonotonicTime) -> bool {
+        let worked = self.leaving.any();
+        self.leave_on(now);
+        worked
     }
 
     /// Frees withheld extents whose time has come, at most `limit` a segment; answers how many.

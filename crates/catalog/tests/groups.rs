@@ -74,6 +74,38 @@ fn a_group_is_evicted_as_a_whole_or_not_at_all() {
 }
 
 #[test]
+fn a_large_group_is_unreadable_at_once_and_freed_in_steps() {
+    let mut pool = Pool::with_segment(4 * MIB);
+    (0..4096).for_each(|n| pool.put_grouped(&format!("g{n}"), "g"));
+    pool.advance(20 * SECOND);
+    // The put that needs its space finds some at once; not all of it was freed for it.
+    let started = pool.start(1, "small", 1024);
+    assert!(started.is_ok(), "{started:?}");
+    let left = pool.catalog.stats().keys;
+    assert!((1000..4000).contains(&left), "{left}");
+    assert!((0..4096).all(|n| pool.get(&format!("g{n}")).is_err()), "nobody reads a part of it");
+    assert_eq!(pool.catalog.eviction_goal(pool.now), None, "its space is on its way");
+    pool.catalog.assert_consistent();
+    pool.upkeep();
+    assert_eq!(pool.catalog.stats().keys, 1, "the write alone");
+    assert_eq!(pool.catalog.stats().evicted_keys, 4096);
+    pool.put_grouped("again", "g");
+    pool.get("again").unwrap();
+    pool.catalog.assert_consistent();
+}
+
+#[test]
+fn a_put_that_needs_all_of_a_large_group_is_told_that_waiting_helps() {
+    let mut pool = Pool::with_segment(8 * MIB);
+    (0..8000).for_each(|n| pool.put_grouped(&format!("g{n}"), "g"));
+    pool.advance(20 * SECOND);
+    assert_eq!(pool.start(1, "large", 7 * MIB), Err(PutRefusal::NoSpace), "and not that nothing may be evicted");
+    pool.upkeep();
+    pool.start(1, "large", 7 * MIB).unwrap();
+    pool.catalog.assert_consistent();
+}
+
+#[test]
 fn pinned_and_unfinished_members_stay() {
     let mut pool = Pool::with_segment(MIB);
     pool.put_grouped("plain", "g");

@@ -23,6 +23,8 @@ use yb_secure::Security;
 const MAX_CONNECTIONS: usize = 1024;
 /// Silence after which a connection ends that was not answered yet.
 const BEFORE_ANSWER: Duration = Duration::from_millis(1900);
+/// How long the whole of a request may take to come in, from its first byte on: bytes that trickle are no silence.
+const WHOLE_REQUEST: Duration = Duration::from_secs(10);
 /// Silence after which any other ends: longer than the pauses of those that collect metrics.
 const AFTER_ANSWER: Duration = Duration::from_secs(75);
 
@@ -63,7 +65,7 @@ impl Listener for Door {
             // Only latency suffers when this fails.
             let _ = stream.set_nodelay(true);
             let patience = Box::pin(sleep(BEFORE_ANSWER));
-            return (Visitor { stream, patience, answered: false, _place: place }, peer);
+            return (Visitor { stream, patience, request: None, answered: false, _place: place }, peer);
         }
     }
 
@@ -76,6 +78,8 @@ impl Listener for Door {
 pub(crate) struct Visitor {
     stream: TcpStream,
     patience: Pin<Box<Sleep>>,
+    /// Ends the connection while a request is coming in; none once it is answered.
+    request: Option<Pin<Box<Sleep>>>,
     answered: bool,
     _place: OwnedSemaphorePermit,
 }
@@ -93,16 +97,30 @@ impl Visitor {
     }
 }
 
+impl Visitor {
+    /// Whether the request that is coming in has taken too long.
+    fn is_late(&mut self, context: &mut Context<'_>) -> bool {
+        self.request.as_mut().is_some_and(|end| end.as_mut().poll(context).is_ready())
+    }
+}
+
 impl AsyncRead for Visitor {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.is_late(context) {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        let before = into.filled().len();
         let moved = Pin::new(&mut self.stream).poll_read(context, into);
+        if into.filled().len() > before && self.request.is_none() {
+            self.request = Some(Box::pin(sleep(WHOLE_REQUEST)));
+        }
         self.watch(moved, context)
     }
 }
 
 impl AsyncWrite for Visitor {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.answered = true;
+        (self.answered, self.request) = (true, None);
         let moved = Pin::new(&mut self.stream).poll_write(context, bytes);
         self.watch(moved, context)
     }
@@ -112,7 +130,7 @@ impl AsyncWrite for Visitor {
         context: &mut Context<'_>,
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.answered = true;
+        (self.answered, self.request) = (true, None);
         let moved = Pin::new(&mut self.stream).poll_write_vectored(context, pieces);
         self.watch(moved, context)
     }

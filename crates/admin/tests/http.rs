@@ -178,6 +178,38 @@ fn silent_and_stuck_connections_are_closed_and_those_that_collect_stay() {
 }
 
 #[test]
+fn requests_that_trickle_in_hold_nobody_up_and_end() {
+    let options = AdminOptions { listen: "127.0.0.1:0".to_owned(), max_requests: 2, write: WriteRules::default() };
+    let admin = Admin::start(&options, Parts::new(Arc::new(Constants))).unwrap();
+    let began = std::time::Instant::now();
+    let starts =
+        ["PUT /api/v1/config HTTP/1.1\r\nHost: x\r\nContent-Length: 9999\r\n\r\n", "GET /role HTTP/1.1\r\nHost: "];
+    let mut trickling: Vec<TcpStream> = (0..8)
+        .map(|i| {
+            let mut socket = TcpStream::connect(admin.address()).unwrap();
+            socket.write_all(starts[i % 2].as_bytes()).unwrap();
+            socket.set_nonblocking(true).unwrap();
+            socket
+        })
+        .collect();
+    // More of them than are served at a time, yet others are answered.
+    while !trickling.is_empty() {
+        assert_eq!(request(&admin, "GET /role").0, 200);
+        trickling.retain_mut(|socket| {
+            let sent = socket.write(b"x").is_ok();
+            let ended = match socket.read(&mut [0; 256]) {
+                Ok(got) => got == 0,
+                Err(error) => error.kind() != std::io::ErrorKind::WouldBlock,
+            };
+            sent && !ended
+        });
+        assert!(began.elapsed() < std::time::Duration::from_secs(60), "{} still stand", trickling.len());
+        // A byte now and then, sooner than silence ends a connection.
+        std::thread::sleep(std::time::Duration::from_millis(200));
+    }
+}
+
+#[test]
 fn queries_are_decoded_the_same_everywhere() {
     let admin = start();
     let (_, body) = request(&admin, "GET /batch_query_keys?keys=x%2Cy");

@@ -45,7 +45,7 @@ enum Crossing {
     Shaking(Box<Shaking>),
     /// Told why it is refused; closed when it has read that, or soon.
     Leaving {
-        line: Line,
+        line: Box<Line>,
         deadline: MonotonicTime,
     },
     Relaying {
@@ -270,11 +270,11 @@ impl Run {
         task.fail(if let Why::Failed(error) = why { error } else { SecureError::TimedOut });
         let deadline = self.clock.now() + LINGER;
         epoll::modify(&self.poll, &line.socket, EventData::new_u64(number * 2), EventFlags::IN).ok()?;
-        self.leave(line, deadline)
+        self.leave(Box::new(line), deadline)
     }
 
     /// Reads what the peer still says, so that closing does not wipe out the refusal on its way.
-    fn leave(&mut self, mut line: Line, deadline: MonotonicTime) -> Option<Crossing> {
+    fn leave(&mut self, mut line: Box<Line>, deadline: MonotonicTime) -> Option<Crossing> {
         if line.flush().ok()? {
             line.socket.shutdown(Shutdown::Write).ok()?;
         }

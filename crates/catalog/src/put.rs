@@ -253,7 +253,8 @@ impl Catalog {
     fn give_way(&self, tries: &mut MakeRoom, batch: &Batch<'_>, item: &Item<'_>, refusal: PutRefusal) -> bool {
         let Caller { tenant, now, .. } = batch.call.caller;
         match refusal {
-            PutRefusal::NoSpace => self.make_room(tries, tenant, ByteLen(item.size), now),
+            // Where all memory rests, no object that goes lets the put succeed.
+            PutRefusal::NoSpace => !self.is_all_resting(now) && self.make_room(tries, tenant, ByteLen(item.size), now),
             PutRefusal::QuotaExceeded => {
                 let bytes = item.size.saturating_mul(batch.call.config.replica_num);
                 tries.may_ask_tenant() && self.make_quota(tenant, bytes, now)

@@ -124,7 +124,11 @@ fn settings(life: u64) -> CatalogSettings {
 
 /// A master of its `life`-th life with the segments of some nodes.
 fn master(life: u64, nodes: &[Node], now: MonotonicTime) -> Pool {
-    let mut pool = Pool::new(settings(life));
+    master_with(settings(life), nodes, now)
+}
+
+fn master_with(settings: CatalogSettings, nodes: &[Node], now: MonotonicTime) -> Pool {
+    let mut pool = Pool::new(settings);
     pool.now = now;
     pool.catalog.begins(now);
     for (number, node) in (1..).zip(nodes) {
@@ -345,6 +349,24 @@ fn nothing_is_evicted_for_a_put_that_came_while_all_memory_rests() {
     assert_eq!(next.catalog.eviction_goal(next.now), None, "there was room all the time");
     next.put("new", 1);
     assert_eq!(next.catalog.stats().keys, 5);
+}
+
+/// Leases shorter than a write: what was taken over may be evicted before there is space again.
+#[test]
+fn nothing_is_evicted_while_all_memory_rests_where_leases_are_short() {
+    let (mut pool, mut nodes) = fresh(1);
+    for n in 0..4 {
+        pool.put(&format!("k{n}"), 100);
+    }
+    nodes[0].settle(&pool, 1);
+    let lease_ttl = Duration::from_millis(500);
+    let mut next = master_with(CatalogSettings { lease_ttl, ..settings(2) }, &nodes, pool.now);
+    nodes[0].settle(&next, 1);
+    next.advance(Duration::from_millis(2_000));
+    for n in 0..8 {
+        assert!(next.start(1, &format!("early{n}"), 100).is_err(), "rests");
+    }
+    assert_eq!(next.catalog.stats().keys, 4, "nobody's object went for space that nobody can have");
 }
 
 #[test]

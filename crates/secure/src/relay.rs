@@ -170,7 +170,10 @@ impl Relay {
     /// Moves what can be moved; `None`: the connection is over.
     pub(crate) fn advance(&mut self, scratch: &mut [u8]) -> Option<Interest> {
         self.passage.unsettled.store(true, Ordering::SeqCst);
-        for _ in 0..ROUNDS {
+        // A socket that was hung up wakes nobody again: what it still holds, a buffer at most, is moved now or with the
+        // other side's next event.
+        let rounds = if self.outer_gone || self.inner_gone { usize::MAX } else { ROUNDS };
+        for _ in 0..rounds {
             match self.round(scratch) {
                 Ok(true) => {}
                 Ok(false) => break,

@@ -45,6 +45,15 @@ fn every_mode_carries_every_byte_and_the_end() {
     }
 }
 
+/// Both ends are said while bytes are still in the network's buffers; they come all the same.
+#[test]
+fn the_last_bytes_come_however_the_ends_meet() {
+    let certificates = Certificates::new();
+    let mode = settings().tls(&certificates).done();
+    let echo = Echo::start(&mode);
+    (0..25).for_each(|_| echoes(&mode, &echo));
+}
+
 #[test]
 fn both_sides_must_want_the_same() {
     let (certificates, others) = (Certificates::new(), Certificates::new());

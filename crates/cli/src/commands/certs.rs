@@ -23,5 +23,5 @@ pub fn run(args: &CertsArgs) -> Outcome {
         format!("export YUEBING_TLS_CERT={}", path("cert.pem")),
         format!("export YUEBING_TLS_KEY={}", path("key.pem")),
     ];
-    lines.iter().try_for_each(|line| output::line(line))
+    lines.iter().try_for_each(output::line)
 }

@@ -322,8 +322,8 @@ fn memory_that_a_new_master_is_told_of_rests_for_one_lease() {
     remount(&mut pool, vec![segment(1, "a", MIB)], 100).unwrap();
     assert_eq!(
         pool.start(1, "new", 100),
-        Err(PutRefusal::NothingEvictable),
-        "readers of the old master's time may still read"
+        Err(PutRefusal::NoSpace),
+        "readers of the old master's time may still read, and nobody's object is looked at"
     );
     pool.advance(10 * SECOND);
     assert_eq!(pool.catalog.eviction_goal(pool.now), None, "the refused put needs nobody's space: there is enough");

@@ -92,6 +92,8 @@ impl Master {
     pub fn ours(setup: &Setup) -> Master {
         let mut flags = setup.flags(0, 0);
         flags.push("--dial_back=false".to_owned());
+        // The peer makes no lost replica again, so there are no such tasks to fetch.
+        flags.push("--repair_bytes_per_second=0".to_owned());
         let Arguments::Run(given) = parse_arguments(&MASTER, &flags, &|_| None).unwrap() else {
             panic!("flags that start a master")
         };

@@ -28,11 +28,16 @@ IDLE = 75.0
 
 
 class HttpError(Exception):
-    """A request that gets no further: its status, and why."""
+    """A request that gets no further: its status, why, and further headers of the answer."""
 
-    def __init__(self, status: int, why: str):
+    def __init__(self, status: int, why: str, headers: dict[str, str] | None = None):
         super().__init__(why)
         self.status = status
+        self.headers = headers or {}
+
+    def response(self) -> Response:
+        """What the client gets."""
+        return Response(self.status, json.dumps({"error": str(self)}).encode(), headers=self.headers)
 
 
 @dataclass
@@ -48,6 +53,8 @@ class Request:
     body: bytes = b""
     #: The parts of the path that the route names.
     match_info: dict[str, str] = field(default_factory=dict)
+    #: Address of the client; empty where it has none.
+    peer: str = ""
 
     async def read(self) -> bytes:
         """The body."""
@@ -146,11 +153,13 @@ class HttpServer:
             request = await _head(reader)
             if request is None:
                 return False
+            peer = writer.get_extra_info("peername")
+            request.peer = peer[0] if isinstance(peer, tuple) else ""
             if request.headers.get("expect", "").lower() == "100-continue":
                 writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             request.body = await read_body(reader, request.headers, self._body_limit)
         except HttpError as error:
-            await _send(writer, Response.json({"error": str(error)}, error.status), keep=False)
+            await _send(writer, error.response(), keep=False)
             return False
         answer = await self._answer(request)
         keep = request.headers.get("connection", "").lower() != "close"
@@ -163,7 +172,7 @@ class HttpServer:
                 self._allow(request)
             return await self._route(request).handler(request)
         except HttpError as error:
-            return Response.json({"error": str(error)}, error.status)
+            return error.response()
         except Exception as error:  # noqa: BLE001 - whatever a handler did not foresee ends its request, not the server
             logger.exception("%s %s", request.method, request.path)
             return Response.json({"error": str(error)}, 500)

@@ -119,10 +119,7 @@ class MooncakeConfig:
         Raises `OSError` when the file cannot be read, `ValueError` when it is not JSON, lacks a field that has no
         default, or has a value that cannot work.
         """
-        with open(file_path, encoding="utf-8") as file:
-            content = json.load(file)
-        if not isinstance(content, Mapping):
-            raise ValueError(f"{file_path} holds no JSON object")
+        content = _content_of(file_path)
         missing = next((name for name in _REQUIRED if name not in content), None)
         if missing:
             raise ValueError(f"Missing required config field: {missing}")
@@ -134,13 +131,20 @@ class MooncakeConfig:
 
         Raises `ValueError` when neither is set, and what `from_file` raises.
         """
-        path = os.environ.get("MOONCAKE_CONFIG_PATH")
-        if path is not None:
-            return MooncakeConfig.from_file(path)
-        if not os.environ.get("MOONCAKE_MASTER"):
-            raise ValueError("Neither the environment variable 'MOONCAKE_CONFIG_PATH' nor 'MOONCAKE_MASTER' is set.")
-        set_there = {name: os.environ[variable] for name, variable in _VARIABLES.items() if variable in os.environ}
-        return _made({"local_hostname": "localhost", "metadata_server": "P2PHANDSHAKE"} | set_there)
+        return from_env()
+
+
+def from_env(master: str = "") -> MooncakeConfig:
+    """`MooncakeConfig.load_from_env()`, with a master (`host:port`) for when neither file nor environment names one."""
+    path = os.environ.get("MOONCAKE_CONFIG_PATH")
+    if path is not None:
+        return MooncakeConfig.from_file(path)
+    said = _said_by_environment()
+    master = said.get("master_server_address") or master
+    if not master:
+        raise ValueError("Neither the environment variable 'MOONCAKE_CONFIG_PATH' nor 'MOONCAKE_MASTER' is set.")
+    usual = {"local_hostname": "localhost", "metadata_server": "P2PHANDSHAKE"}
+    return _made(usual | said | {"master_server_address": master})
 
 
 _VARIABLES = {
@@ -174,6 +178,24 @@ _READ: dict[str, Callable[[Any], Any]] = {
     "enable_client_http_server": _parse_bool,
     "client_http_port": int,
 }
+
+
+def is_given(name: str, file_path: Optional[str] = None) -> bool:
+    """Whether the file (without one: what `MooncakeConfig.load_from_env` reads) says a value for a field, or leaves its default."""
+    path = file_path or os.environ.get("MOONCAKE_CONFIG_PATH")
+    return name in (_said_by_environment() if path is None else _content_of(path))
+
+
+def _content_of(file_path: str) -> Mapping[str, Any]:
+    with open(file_path, encoding="utf-8") as file:
+        content = json.load(file)
+    if not isinstance(content, Mapping):
+        raise ValueError(f"{file_path} holds no JSON object")
+    return content
+
+
+def _said_by_environment() -> dict[str, Any]:
+    return {name: os.environ[variable] for name, variable in _VARIABLES.items() if variable in os.environ}
 
 
 def _made(given: Mapping[str, Any]) -> MooncakeConfig:

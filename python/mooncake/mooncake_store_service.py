@@ -12,17 +12,17 @@ import contextlib
 import contextvars
 import dataclasses
 import functools
-import hmac
 import logging
-import os
 import signal
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from mooncake._http import HttpError, HttpServer, Request, Response, Route
-from mooncake.mooncake_config import MooncakeConfig
+from mooncake._access import Access
+from mooncake._http import HttpError, HttpServer, Response, Route
+from mooncake._setup import DICT_DEFAULTS
+from mooncake.mooncake_config import MooncakeConfig, from_env, is_given
 from mooncake.store import MooncakeDistributedStore
 
 logger = logging.getLogger(__name__)
@@ -33,6 +33,10 @@ _WHY: contextvars.ContextVar[str] = contextvars.ContextVar("mooncake_store_servi
 #: Bytes of a request's body.
 BODY_LIMIT = 100 << 20
 MOST_GRACE_SECONDS = 3600
+#: Bytes lent to the pool when nothing says how many: a gateway beside other programs is no storage node.
+LENT_BYTES = 512 << 20
+#: The field that says it.
+LENT = "global_segment_size"
 #: Seconds between two tries to set the store up.
 RETRY_SECONDS = 1.0
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -63,7 +67,7 @@ def _answering(work: Callable[[Any, Any], Awaitable[Response]]) -> Callable[[Any
         try:
             return await work(self, request)
         except HttpError as error:
-            return Response.json({"error": str(error)}, error.status)
+            return error.response()
         except NotImplementedError as error:
             return Response.json({"error": str(error)}, 501)
         except Exception as error:  # noqa: BLE001 - the client gets the words, as from the peer
@@ -86,7 +90,12 @@ class MooncakeStoreService:
 
     def __init__(self, config_path: str | None = None, cli_config: dict[str, Any] | None = None):
         """Reads `config_path`, else the environment; `cli_config` overrides fields of the configuration as they are."""
-        self.config = MooncakeConfig.from_file(config_path) if config_path else MooncakeConfig.load_from_env()
+        self.access = Access.from_environment()
+        self.config = _configuration(config_path)
+        #: Whether somebody said how much memory is lent.
+        self._lent_is_given = is_given(LENT, config_path) or LENT in (cli_config or {})
+        if not self._lent_is_given:
+            self.config.global_segment_size = LENT_BYTES
         known = {field.name for field in dataclasses.fields(MooncakeConfig)}
         for name, value in (cli_config or {}).items():
             if name in known:
@@ -106,18 +115,24 @@ class MooncakeStoreService:
         """Sets the store up, trying again for `max_wait_time` seconds; False when that ended, or the event was set."""
         shutdown = shutdown_event or asyncio.Event()
         end = time.monotonic() + max_wait_time
+        told = False
         while not shutdown.is_set():
             # In this thread: nobody is served yet, and the store's own deadlines bound it.
             store, why = self._set_up()
             await asyncio.sleep(0)
             if store is not None and not shutdown.is_set():
                 self.store = store
+                self._say_what_is_lent()
                 return True
             if store is not None:
                 store.close()
                 break
-            logger.warning("the store is not set up yet: %s", why)
+            # Why each try failed is in the log of the store, so it is not said twice.
+            if not told:
+                logger.warning("%s; it is tried again for %.0f s", why, max(0.0, end - time.monotonic()))
+                told = True
             if time.monotonic() + RETRY_SECONDS > end:
+                logger.error("the store could not be set up in time")
                 break
             with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
                 await asyncio.wait_for(shutdown.wait(), RETRY_SECONDS)
@@ -133,23 +148,29 @@ class MooncakeStoreService:
             code = store.setup(arguments)
             if code == 0:
                 return store, ""
-            why = f"setup answered {code}: {_words(store)}"
+            why = f"setup answered {code}"
         except Exception as error:  # noqa: BLE001 - it is tried again, whatever it was
             why = str(error)
         with contextlib.suppress(Exception):
             store.close()
         return None, why
 
+    def _say_what_is_lent(self) -> None:
+        size = getattr(self.config, LENT)
+        lent = f"{size >> 20} MiB" if isinstance(size, int) else size
+        origin = "" if self._lent_is_given else f" as nothing says how much ({LENT}, MOONCAKE_GLOBAL_SEGMENT_SIZE)"
+        logger.info("in the pool of %s; lends %s of memory to it%s", self.config.master_server_address, lent, origin)
+
     async def start_http_service(self, port: int = 8080) -> bool:
         """Listens on `host:port`; False when it cannot."""
-        server = HttpServer(self.routes(), BODY_LIMIT, _token_check(os.environ.get("YB_REST_TOKEN", "")))
+        server = HttpServer(self.routes(), BODY_LIMIT, self.access.check)
         try:
             port = await server.start(self.host, port)
         except OSError as error:
             logger.error("cannot listen on %s port %d: %s", self.host, port, error)
             return False
         self._server = server
-        logger.info("serving on http://%s:%d", self.host, port)
+        logger.info("serving on http://%s:%d; %s", self.host, port, self.access.describe())
         return True
 
     async def stop(self) -> None:
@@ -403,6 +424,13 @@ class MooncakeStoreService:
         return Response.json(payload, STATUS.get(code, 500))
 
 
+def _configuration(path: str | None) -> MooncakeConfig:
+    """From the file, else from the environment; a master that nobody names is the one of this host, as for every command."""
+    if path:
+        return MooncakeConfig.from_file(path)
+    return from_env(DICT_DEFAULTS["master_server_addr"])
+
+
 def openapi() -> bytes:
     """The OpenAPI description of the service."""
     return Path(__file__).with_name("store_service_openapi.json").read_bytes()
@@ -460,19 +488,6 @@ def _shm_name_to_path(name: Any) -> str | None:
     if plain in ("", ".", "..") or "/" in plain or "\0" in plain:
         return None
     return f"/dev/shm/{plain}"
-
-
-def _token_check(token: str) -> Callable[[Request], None] | None:
-    """Refuses requests without `Authorization: Bearer <token>`, when there is a token."""
-    if not token:
-        return None
-    wanted = f"Bearer {token}".encode()
-
-    def check(request: Request) -> None:
-        if not hmac.compare_digest(request.headers.get("authorization", "").encode(), wanted):
-            raise HttpError(401, "unauthorized")
-
-    return check
 
 
 def parse_arguments() -> argparse.Namespace:

@@ -225,6 +225,105 @@ def test_a_token_is_asked_for(master):
         assert service.ask("GET", "/health", headers={"Authorization": "Bearer secret"}).status == 200
 
 
+#: A request of each kind that changes something.
+CHANGES = [
+    ("PUT", "/api/put", {"key": "t", "value": "v"}), ("PUT", "/api/put/t", b"v"), ("DELETE", "/api/remove/t", None),
+    ("DELETE", "/api/remove_all", None), ("POST", "/api/reconfigure", {"mode": "prefill"}),
+]
+
+
+@pytest.mark.parametrize("as_file", [False, True], ids=["variable", "file"])
+def test_what_changes_something_needs_the_admin_token(master, tmp_path, as_file):
+    (tmp_path / "token").write_text("a token\nnot this\n")
+    env = {"YUEBING_ADMIN_TOKEN_FILE": str(tmp_path / "token")} if as_file else {"YUEBING_ADMIN_TOKEN": "a token"}
+    with Service(OURS, master, env=env) as service:
+        for request in CHANGES:
+            for wrong in ({}, {"Authorization": "Bearer not this"}, {"Authorization": "a token"}):
+                assert service.ask(*request, headers=wrong).status == 401, request
+        assert service.ask("PUT", "/api/put/t", b"v", headers={"Authorization": "Bearer a token"}).status == 200
+        assert service.ask("GET", "/api/get/t").body == b"v"
+        assert "a token" not in service.process.log.read_text().replace("need a token", "")
+
+
+def test_without_a_token_this_host_changes_something_and_no_page_of_somebody_else(service):
+    for other in ("http://evil.example", "null", ""):
+        for request in CHANGES:
+            assert service.ask(*request, headers={"Origin": other}).status == 403, (request, other)
+        assert service.ask("GET", "/health", headers={"Origin": other}).status == 200
+    own = {"Origin": f"http://127.0.0.1:{service.port}"}
+    assert service.ask("PUT", "/api/put/own", b"v", headers=own).status == 200
+    assert "loopback address only" in service.process.log.read_text()
+
+
+def python(code, **env):
+    """What a piece of Python prints under our package."""
+    place = installation(OURS)
+    command = [str(place.python), "-c", code]
+    run = subprocess.run(command, env=place.environment() | env, capture_output=True, text=True, timeout=60, check=False)
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
+def test_other_hosts_read_and_change_nothing(need):
+    need(OURS)
+    code = (
+        "from mooncake._access import Access; from mooncake._http import HttpError, Request\n"
+        "def status(access, method, peer):\n"
+        "    try: access.check(Request(method, '/', {}, {}, peer=peer)); return 200\n"
+        "    except HttpError as error: return error.status\n"
+        "peers = ['127.0.0.1', '::1', '::ffff:127.0.0.1', '10.0.0.1', 'fe80::1%eth0', '::ffff:10.0.0.1', '']\n"
+        "for access in (Access(), Access(change='t'), Access(every='t')):\n"
+        "    for method in ('GET', 'HEAD', 'PUT', 'PATCH'): print(*(status(access, method, peer) for peer in peers))"
+    )
+    here, away = "200 200 200", "403 403 403 403"
+    reads, changes = " ".join(["200"] * 7), f"{here} {away}"
+    refused = " ".join(["401"] * 7)
+    wanted = [reads, reads, changes, changes, reads, reads, refused, refused, *[refused] * 4]
+    assert python(code).splitlines() == wanted
+
+
+def test_a_token_that_cannot_be_read_is_no_start(need, tmp_path):
+    need(OURS)
+    (tmp_path / "empty").write_text("\n")
+    for env, words in [
+        ({"YUEBING_ADMIN_TOKEN_FILE": "/nonexistent"}, "/nonexistent"),
+        ({"YUEBING_ADMIN_TOKEN_FILE": str(tmp_path / "empty")}, "is empty"),
+        ({"YUEBING_ADMIN_TOKEN": "a", "YUEBING_ADMIN_TOKEN_FILE": str(tmp_path / "empty")}, "are both set"),
+    ]:
+        done = start(**env)
+        assert done.returncode != 0 and words in done.stderr and "Traceback" not in done.stderr, done.stderr
+
+
+def test_the_master_of_this_host_and_half_a_gibibyte_are_the_defaults(need, tmp_path):
+    need(OURS)
+    (tmp_path / "c.json").write_text(json.dumps(
+        {"local_hostname": "h", "metadata_server": "P2PHANDSHAKE", "master_server_address": "file:1"}))
+    code = (
+        "import sys; from mooncake.mooncake_store_service import MooncakeStoreService as S\n"
+        "c = S(sys.argv[1] if len(sys.argv) > 1 else None, {}).config; print(c.master_server_address, c.global_segment_size)"
+    )
+    half = 512 << 20
+    none = {"MOONCAKE_MASTER": "", "MOONCAKE_CONFIG_PATH": None}
+    for env, wanted in [
+        (none, f"127.0.0.1:50051 {half}"),
+        ({"MOONCAKE_MASTER": "m:7"}, f"m:7 {half}"),
+        (none | {"MOONCAKE_GLOBAL_SEGMENT_SIZE": "1GB"}, f"127.0.0.1:50051 {1 << 30}"),
+        ({"MOONCAKE_CONFIG_PATH": str(tmp_path / "c.json")}, f"file:1 {half}"),
+    ]:
+        assert python(code, **{name: value for name, value in env.items() if value is not None}).strip() == wanted
+
+
+def test_what_is_lent_is_said_and_nothing_is_said_twice(master):
+    settings = {"MOONCAKE_GLOBAL_SEGMENT_SIZE": "32MB"}
+    with Service(OURS, master, env=settings) as service:
+        wait_until("the line", lambda: "lends 32 MiB of memory" in service.process.log_tail())
+    done = start("--max-wait-time=1.5", MOONCAKE_MASTER=f"127.0.0.1:{free_port()}", MOONCAKE_GLOBAL_SEGMENT_SIZE="0")
+    lines = done.stderr.splitlines()
+    # Two tries, of each of which the store says why; the service says that it tries, and that it gives up.
+    assert sum("Connection refused" in line for line in lines) == 2, done.stderr
+    assert sum("setup answered -600" in line for line in lines) == 1 and len(lines) == 4, done.stderr
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it(master, number):
     with Service(OURS, master, "-D", "global_segment_size=16MB", "--host=127.0.0.1") as service:
@@ -246,11 +345,11 @@ def start(*arguments, **env):
 def test_what_cannot_start_says_why(need, master):
     need(OURS)
     cases = [
-        (start(), "MOONCAKE_MASTER"),
         (start("-D", "nothing", MOONCAKE_MASTER=master), "NAME=VALUE"),
         (start("--config", "/nonexistent.json"), "/nonexistent.json"),
         (start("--max-wait-time=1", MOONCAKE_MASTER=f"127.0.0.1:{free_port()}"), "setup answered -600"),
         (start("--max-wait-time=1", "-D", "protocol=pigeon", MOONCAKE_MASTER=master), "pigeon"),
+        (start("--max-wait-time=1", "-D", f"master_server_address=127.0.0.1:{free_port()}"), "setup answered -600"),
     ]
     for done, words in cases:
         assert done.returncode != 0 and words in done.stderr, done.stderr

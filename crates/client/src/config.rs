@@ -103,6 +103,8 @@ pub struct ClientConfig {
     pub placement_host: Option<String>,
     /// A put without a preference of its own goes to a segment of this client first.
     pub local_first: bool,
+    /// Every put that asks for replicas in memory asks for so many at least: engines ask for one, whose node may die.
+    pub least_replicas: u64,
     /// Copies of objects that are read often.
     pub hot_cache: HotCacheConfig,
     /// Ports from which one is drawn for a client that names none; `None`: any that is free.
@@ -156,6 +158,7 @@ impl Default for ClientConfig {
             segment_memory: SegmentOptions::default(),
             placement_host: None,
             local_first: false,
+            least_replicas: 1,
             hot_cache: HotCacheConfig::default(),
             port_range: None,
             page: None,

@@ -91,6 +91,7 @@ fn is_honoured(name: &str) -> bool {
         }
         "MC_RPC_CONNECT_TIMEOUT_MS" => set("90").connect_timeout == Duration::from_millis(90),
         "YB_SHM" => !set("0").shared_memory && !engine("0").shm,
+        "YB_REPLICAS" => set("2").least_replicas == 2,
         "YB_LOCAL_FIRST" => set("1").local_first && !set("0").local_first,
         "YB_HOST_ID" => set("node7").host_id() == "node7",
         "YB_POPULATE" => set("1").populate_segment,
@@ -154,6 +155,7 @@ fn a_value_that_cannot_be_read_is_an_error_that_names_the_variable() {
         "MC_STORE_CLIENT_METRIC_INTERVAL",
         "MC_STORE_CLIENT_MIN_PORT",
         "YB_LOCAL_FIRST",
+        "YB_REPLICAS",
         "YB_CLIENT_HTTP_HOST",
     ] {
         assert!(from(&[(name, "perhaps")]).unwrap_err().contains(name), "{name}");

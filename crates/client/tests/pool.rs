@@ -100,6 +100,17 @@ fn the_configuration_of_replicas_is_followed() {
         assert_eq!(client.query("two").unwrap().replicas.len(), 2);
         client.put("three", b"333", &replicas(3)).unwrap();
         assert_eq!(client.query("three").unwrap().replicas.len(), 2, "as many as there are nodes");
+        // A client that is to have two of everything.
+        let careful = Client::connect(ClientConfig { least_replicas: 2, ..config(&pool.address) }).unwrap();
+        careful.put("usual", b"4444", &plain()).unwrap();
+        careful.put("placed", b"55555", &on(&second)).unwrap();
+        careful.upsert("one", b"11", &plain()).unwrap();
+        for key in ["usual", "placed", "one"] {
+            assert_eq!(client.query(key).unwrap().replicas.len(), 2, "{key}");
+        }
+        let alone = ReplicateConfig { prefer_alloc_in_same_node: true, ..plain() };
+        careful.put("alone", b"666666", &alone).unwrap();
+        assert_eq!(client.query("alone").unwrap().replicas.len(), 1);
         let none = ReplicateConfig { replica_num: 0, ..plain() };
         assert_eq!(client.put("none", b"", &none).unwrap_err().code(), ErrorCode::INVALID_PARAMS);
         let grouped = ReplicateConfig { group_ids: Some(vec!["g".into(), String::new()]), ..plain() };

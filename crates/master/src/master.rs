@@ -271,6 +271,7 @@ pub(crate) fn shared(config: &MasterConfig, versions: &[WireVersion]) -> Result<
         jobs: Jobs::new(config.jobs),
         janitor: Waker::default(),
         journal: Waker::default(),
+        journal_in_use: AtomicBool::new(false),
         generation_noted: AtomicU64::new(0),
         waiting: WaitingRoom::new(config.put_wait),
         slow: SlowLane::closed(config.clock.clone()),

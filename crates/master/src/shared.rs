@@ -45,6 +45,8 @@ pub(crate) struct Shared {
     pub(crate) janitor: Waker,
     /// Of the thread that writes the log.
     pub(crate) journal: Waker,
+    /// Whether there is a log, and it is written.
+    pub(crate) journal_in_use: AtomicBool,
     /// When a client at the wrong port was last logged, in nanoseconds; 0: never.
     pub(crate) generation_noted: AtomicU64,
     pub(crate) waiting: WaitingRoom,

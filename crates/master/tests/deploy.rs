@@ -78,6 +78,19 @@ fn every_metric_of_the_dashboard_and_the_rules_exists() {
     });
 }
 
+#[test]
+fn every_alert_has_a_row_that_says_what_to_do() {
+    let rules = std::fs::read_to_string(deploy("prometheus/alerts.yml")).unwrap();
+    let page = std::fs::read_to_string(deploy("../docs/book/alerts.md")).unwrap();
+    let alerts: BTreeSet<&str> = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
+    let rows: BTreeSet<&str> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| ")?.split(" |").next())
+        .filter(|name| *name != "alert")
+        .collect();
+    assert!(alerts.len() > 15 && alerts == rows, "{:?}", alerts.symmetric_difference(&rows));
+}
+
 /// Runs promtool; `None` when it is not there.
 fn promtool(arguments: &[&str], folder: &Path) -> Option<(bool, String)> {
     let output = Command::new("promtool").args(arguments).current_dir(folder).output().ok()?;

@@ -45,6 +45,7 @@ impl ClientConfig {
             shared_memory: flag("YB_SHM", true)?,
             checksum: flag("MOONCAKE_STORE_CHECKSUM", true)?,
             local_first: flag("YB_LOCAL_FIRST", false)?,
+            least_replicas: read.number("YB_REPLICAS", 1..=16)?.unwrap_or(1),
             placement_host: read.text("YB_HOST_ID"),
             segment_memory: segment_memory(&read)?,
             populate_segment: flag("YB_POPULATE", false)?,

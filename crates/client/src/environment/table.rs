@@ -97,6 +97,11 @@ pub static VARIABLES: &[Variable] = &[
     ),
     honoured("MC_RPC_CONNECT_TIMEOUT_MS", "1000", "time for one attempt to connect to the master (the peer: 30000)"),
     honoured("YB_SHM", "1", "0: no shared memory with other processes of this host"),
+    honoured(
+        "YB_REPLICAS",
+        "1",
+        "1 to 16: every put asks for so many replicas in memory at least, whatever the engine asks for; fewer are made where there are fewer nodes",
+    ),
     honoured("YB_LOCAL_FIRST", "0", "1: puts without a preference go to own segments first"),
     honoured(
         "YB_HOST_ID",

@@ -463,6 +463,10 @@ impl Core {
         if effective.host_id.is_empty() {
             self.config.host_id().clone_into(&mut effective.host_id);
         }
+        // With `prefer_alloc_in_same_node` a second replica is a contradiction, and without one in memory it is not wanted.
+        if effective.replica_num > 0 && !effective.prefer_alloc_in_same_node {
+            effective.replica_num = effective.replica_num.max(self.config.least_replicas);
+        }
         if effective.preferred_segments.is_empty() {
             if !effective.preferred_segment.is_empty() {
                 effective.preferred_segments.push(effective.preferred_segment.clone());

@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,6 +14,9 @@ use super::{JournalError, JournalOptions};
 const COMPACT_AFTER: u64 = 64 << 20;
 /// A clock that went back by more than this says nothing of an age.
 const CLOCK_SLACK: Duration = Duration::from_secs(60);
+
+/// Keys of everybody's objects are in it.
+const OWNER_ONLY: u32 = 0o600;
 
 /// The open log.
 #[derive(Debug)]
@@ -39,6 +43,23 @@ pub(super) struct Found {
 }
 
 impl JournalOptions {
+    /// The lock lies beside the log: a log that is reached by two names would have two. A link is followed, of two hard
+    /// links neither is better.
+    fn by_its_own_name(&self) -> Result<JournalOptions, JournalError> {
+        let path = match self.path.canonicalize() {
+            Ok(path) => path,
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !self.path.is_symlink() => self.path.clone(),
+            Err(error) => return Err(self.failed(&error)),
+        };
+        match std::fs::metadata(&path) {
+            Ok(found) if !found.is_file() => Err(self.failed(&"it is not a file")),
+            Ok(found) if found.nlink() > 1 => {
+                Err(self.failed(&"it has more than one name (hard links), and another master may have it by the other"))
+            }
+            _ => Ok(JournalOptions { path, ..self.clone() }),
+        }
+    }
+
     pub(super) fn failed(&self, why: &dyn std::fmt::Display) -> JournalError {
         JournalError { path: self.path.clone(), why: why.to_string() }
     }
@@ -58,8 +79,10 @@ fn boot() -> Vec<u8> {
 impl LogFile {
     /// Takes the lock, reads what is there, and writes it anew: a log begins with a snapshot of the one before.
     pub(super) fn open(options: &JournalOptions, epoch_ms: u64) -> Result<Found, JournalError> {
+        let options = &options.by_its_own_name()?;
         let path = &options.path;
-        let lock = OpenOptions::new().create(true).truncate(false).write(true).open(beside(path, ".lock"));
+        let lock =
+            OpenOptions::new().create(true).truncate(false).write(true).mode(OWNER_ONLY).open(beside(path, ".lock"));
         let lock = lock.map_err(|error| options.failed(&error))?;
         match lock.try_lock() {
             Ok(()) => {}
@@ -102,6 +125,11 @@ impl LogFile {
             }
             Err(error) => self.give_up(&error),
         }
+    }
+
+    /// Whether it is written. It is not once it was given up.
+    pub(super) fn is_in_use(&self) -> bool {
+        self.file.is_some() && !self.doomed
     }
 
     /// Whether most of it is out of date.
@@ -153,7 +181,7 @@ impl LogFile {
         let mut log = Vec::new();
         Image { boot: self.boot.clone(), synced: self.sync, ..image.clone() }.append(&mut log);
         let next = beside(&self.path, ".new");
-        let mut file = OpenOptions::new().create(true).truncate(true).write(true).open(&next)?;
+        let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(OWNER_ONLY).open(&next)?;
         file.write_all(&log)?;
         if self.sync {
             file.sync_all()?;

@@ -10,6 +10,7 @@ mod scribe;
 mod tests;
 
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use yb_catalog::Catalog;
@@ -68,8 +69,20 @@ impl Journal {
         Ok(Journal { file, scribe })
     }
 
-    /// One look at everything, written down. Answers how long there is nothing to do, zero: there is more.
+    /// One look at everything, and what the page says of the log.
     fn round(&mut self, shared: &Shared) -> Option<Duration> {
+        let was_in_use = self.file.is_in_use();
+        let pause = self.write_down(shared);
+        let in_use = self.file.is_in_use();
+        shared.journal_in_use.store(in_use, Ordering::Relaxed);
+        if pause == Some(STUCK) || (was_in_use && !in_use) {
+            shared.metrics.shared_lane().add(shared.metrics.journal_failures, 1);
+        }
+        pause
+    }
+
+    /// One look at everything, written down. Answers how long there is nothing to do, zero: there is more.
+    fn write_down(&mut self, shared: &Shared) -> Option<Duration> {
         let (catalog, metrics) = (&shared.catalog, &shared.metrics);
         let (now, lane) = (shared.clock.now(), metrics.shared_lane());
         let more = self.scribe.gather(catalog, now, yb_env::epoch_millis());
@@ -77,7 +90,6 @@ impl Journal {
         if !waiting.is_empty() {
             let bytes = waiting.len() as u64;
             if let Err(error) = self.file.append(waiting) {
-                lane.add(metrics.journal_failures, 1);
                 tracing::error!(event = "journal_stuck", %error, "the log can be neither written nor removed: space that comes free is not used again until it can");
                 return Some(STUCK);
             }
@@ -104,6 +116,7 @@ fn count_read(metrics: &MasterMetrics, read: &scribe::Read) {
 
 /// Runs until the waker is stopped, and once after that.
 pub(crate) fn run(journal: &mut Journal, shared: &Shared) {
+    shared.journal_in_use.store(journal.file.is_in_use(), Ordering::Relaxed);
     let mut pause = IDLE[0];
     while shared.journal.wait(pause) {
         pause = match journal.round(shared) {

@@ -5,6 +5,7 @@
 mod common;
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use common::*;
@@ -343,7 +344,20 @@ fn the_file_is_for_one_master_and_only_as_good_as_it_is_young_and_whole() {
     write(1_000_000);
     let held = LogFile::open(&options, 1_000_000).unwrap();
     assert!(LogFile::open(&options, 1_000_000).unwrap_err().to_string().contains("another master has it"));
+    // By whatever name.
+    let link = directory.path().join("link.log");
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    let linked = JournalOptions { path: link.clone(), ..options.clone() };
+    assert!(LogFile::open(&linked, 1_000_000).unwrap_err().to_string().contains("another master has it"));
     drop(held);
+    assert_eq!(LogFile::open(&linked, 1_000_000).unwrap().image.segments.len(), 1);
+    assert!(link.is_symlink(), "the link stays, what it leads to is written");
+    std::fs::remove_file(&link).unwrap();
+    std::fs::hard_link(&path, &link).unwrap();
+    assert!(LogFile::open(&linked, 1_000_000).unwrap_err().to_string().contains("more than one name"));
+    std::fs::remove_file(&link).unwrap();
+    let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&path), 0o600);
     assert_eq!(segments(1_059_000), 1);
     // Torn.
     let whole = std::fs::read(&path).unwrap();
@@ -397,5 +411,5 @@ fn a_log_is_written_anew_when_it_has_grown_and_goes_when_it_cannot_be_written() 
     bad[20] ^= 1;
     std::fs::write(&path, &bad).unwrap();
     file.compact();
-    assert!(!path.exists() && file.append(&strikes).is_ok() && !path.exists());
+    assert!(!path.exists() && !file.is_in_use() && file.append(&strikes).is_ok() && !path.exists());
 }

@@ -147,8 +147,10 @@ impl MasterMetrics {
         );
         let journal_commits = schema.counter("yuebing_journal_commits_total", "Writes of the log of the master");
         let journal_bytes = schema.counter("yuebing_journal_bytes_total", "Bytes of these writes");
-        let journal_failures =
-            schema.counter("yuebing_journal_failures_total", "Times that the log could be neither written nor removed");
+        let journal_failures = schema.counter(
+            "yuebing_journal_failures_total",
+            "Times that the log could not be written: it was removed and is not kept any more, or not even that",
+        );
         let exists = ["master_put_start", "master_batch_put_start"].map(|name| {
             let name = format!("{name}_object_already_exists_total");
             schema.counter(&name, "Objects that were not put because their key is readable")

@@ -1,6 +1,7 @@
 //! The page `/metrics`. It reads counters and gauges one after another and never locks more than one shard at a time.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 
 use yb_catalog::{Reach, Stats};
 use yb_metrics::{TextWriter, seconds};
@@ -24,6 +25,8 @@ pub(crate) fn write_page(shared: &Shared) -> String {
     write_weights(&mut out, shared);
     write_clients(&mut out, shared, &stats);
     write_tenants(&mut out, shared);
+    let log = u8::from(shared.journal_in_use.load(Ordering::Relaxed));
+    out.gauge("yuebing_journal_in_use", "1: this master keeps a log (journal_file), and it is written", log);
     shared.metrics.metrics.write(&mut out);
     write_queues(&mut out, shared);
     write_server(&mut out, &shared.server_counts());

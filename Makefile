@@ -67,6 +67,10 @@ lint: lint-licences ## formatting, clippy with warnings as errors, the tidy test
 lint-licences:
 	$(CARGO) test --locked -q -p yb-tidy --test licences
 
+.PHONY: test-aarch64
+test-aarch64: ## the kernels for aarch64 (checksum, copies) under an emulator; skipped without its tools
+	scripts/test_aarch64.sh
+
 gate: ## instructions per operation against the recorded ceilings (needs valgrind)
 	scripts/instruction_gate.sh
 

@@ -8,6 +8,7 @@ use yb_types::{ByteLen, ClientId, MonotonicTime, READ_LIMIT, SegmentId};
 use crate::clients::Clients;
 use crate::contention::{WaitClock, Waits};
 use crate::copies::{Copies, Copying};
+use crate::deferred::Withheld;
 use crate::departed::{Absence, Departed};
 use crate::directory::Relearning;
 use crate::effects::{Effects, Quiesce};
@@ -25,6 +26,7 @@ use crate::segment::{Hold, MountedSegment};
 use crate::segments::{SegmentTable, Segments};
 use crate::settings::{BadSettings, CatalogSettings};
 use crate::shard::{Shard, ShardState};
+use crate::shares::{Shares, weight, weight_of};
 use crate::stats::{Counters, Stats};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64};
@@ -58,6 +60,7 @@ pub struct Catalog {
     pub(crate) departed: Departed,
     pub(crate) relearning: Relearning,
     pub(crate) losses: Losses,
+    pub(crate) shares: Shares,
     pub(crate) waits: Arc<Waits>,
     pub(crate) placement: Box<dyn PlacementPolicy>,
     /// A put found no space, and evicting for it did not help.
@@ -128,6 +131,7 @@ impl Catalog {
             departed: Departed::new(),
             relearning: Relearning::default(),
             losses: Losses::default(),
+            shares: Shares::new(settings.hash_seed),
             waits,
             placement,
             starved: AtomicBool::new(false),
@@ -166,6 +170,7 @@ impl Catalog {
             client_ttl: settings.client_ttl,
             client_suspicion_ttl: settings.client_suspicion_ttl,
             tenant_high_watermark: settings.tenant_high_watermark,
+            unfinished_per_client: settings.unfinished_per_client,
             ..self.settings().clone()
         };
         self.settings.replace(settings).map_err(|_| BadSettings::ChangedTooOften)
@@ -230,6 +235,7 @@ impl Catalog {
             clients: self.clients.lock().in_good_standing() as u64,
             disk_bytes,
             disk_capacity_bytes,
+            largest_unfinished_bytes: self.shares.largest().0,
             promotions_running: self.tiers.promotions.load(std::sync::atomic::Ordering::Relaxed) as u64,
             ..self.counters.snapshot()
         }
@@ -241,10 +247,17 @@ impl Catalog {
     pub fn confirm_quiesced(&self, segment: SegmentId, address: u64, generation: yb_types::Generation) -> bool {
         let Some(segment) = self.segments.registry().get(segment).cloned() else { return false };
         let Some(offset) = address.checked_sub(segment.info().base) else { return false };
-        let freed = segment.confirm(offset, generation);
+        let freed = segment.confirm(offset, generation, |withheld| self.is_quiet(withheld));
         self.counters.add(|c| &c.quiesced, u64::from(freed));
         self.counters.add(|c| &c.released, u64::from(freed));
         freed
+    }
+
+    /// An extent that waited for a writer does so no more.
+    pub(crate) fn is_quiet(&self, withheld: Withheld) {
+        if let Some(writer) = withheld.writer {
+            self.shares.sub(writer, withheld.extent.len);
+        }
     }
 
     /// Bytes not free in the mounted segments.
@@ -319,6 +332,9 @@ impl Catalog {
         if self.relearning.is_open() && entry.is_finished() {
             self.relearning.note(hash.whole);
         }
+        if !entry.is_finished() {
+            self.shares.sub(self.shares.account(entry.creator), weight(entry));
+        }
         let entry = state.erase(slot, hash.word);
         if let Some(membership) = entry.membership() {
             self.groups.leave(membership, hash.member(slot));
@@ -352,7 +368,15 @@ impl Catalog {
         let before = entry.memory_bytes();
         entry.replicas.retain(|replica| !which(replica));
         self.tenants.refund(entry.tenant, before - entry.memory_bytes());
+        self.shrunk(entry, before);
         freed
+    }
+
+    /// An entry has fewer replicas than when its bytes were `before`.
+    fn shrunk(&self, entry: &Entry, before: u64) {
+        if !entry.is_finished() {
+            self.shares.sub(self.shares.account(entry.creator), weight_of(before) - weight(entry));
+        }
     }
 
     fn give_up(&self, giving: &GivingUp<'_>, replica: &Replica, effects: &mut Effects) -> ByteLen {
@@ -371,14 +395,15 @@ impl Catalog {
         }
         let is_told = replica.is_complete() && !planted(Fault::ReuseUnstruck);
         if let Some(feed) = segment.feed().filter(|_| is_told) {
-            let hold = Hold { generation: entry.generation(), until, for_writer };
+            let hold = Hold { generation: entry.generation(), until, writer: None };
             return segment.strike(feed, replica.node(), hold, now);
         }
         if until <= now {
             self.counters.add(|c| &c.released, u64::from(for_writer));
-            return segment.give_up(replica.node(), None);
+            return segment.give_up(replica.node());
         }
         let generation = entry.generation();
+        let who = copier.map_or(entry.creator, |copier| copier.client);
         if for_writer {
             effects.quiesce.push(Quiesce {
                 segment: segment.info().id,
@@ -386,13 +411,18 @@ impl Catalog {
                 address: segment.info().base + replica.offset,
                 size: ByteLen(entry.size),
                 generation,
-                writer: copier.map_or(entry.creator, |copier| copier.client),
+                writer: who,
                 revoked,
             });
         } else {
             self.counters.add(|c| &c.lease_deferred, 1);
         }
-        segment.give_up(replica.node(), Some(Hold { generation, until, for_writer }))
+        let writer = for_writer.then(|| self.shares.account(who));
+        let held = segment.withhold(replica.node(), Hold { generation, until, writer });
+        if let Some(writer) = writer {
+            self.shares.add(writer, held);
+        }
+        ByteLen(0)
     }
 
     /// Forgets the replicas of an object that lie in segments that are gone, and the object with its last one. Answers
@@ -410,6 +440,7 @@ impl Catalog {
         let had = entry.replicas.as_slice().iter().filter(|replica| replica.is_complete()).count();
         entry.replicas.retain(|replica| table.live(replica.segment).is_some());
         self.tenants.refund(entry.tenant, before - entry.memory_bytes());
+        self.shrunk(entry, before);
         let left = entry.replicas.as_slice().iter().filter(|replica| replica.is_complete()).count();
         // Targets of a copy are no object: what they were to be copied from is gone.
         let is_there = |replica: &Replica| replica.is_complete() || !entry.is_finished();

@@ -5,12 +5,14 @@ use std::collections::BTreeMap;
 use crate::catalog::Catalog;
 use crate::entry::flag;
 use crate::key::Tenant;
+use crate::shares::weight;
 
 impl Catalog {
     /// Panics when the parts of the catalog contradict each other. Only for tests at rest: it locks one part after the
     /// other and expects nobody to work meanwhile.
     pub fn assert_consistent(&self) {
         let (mut keys, mut unfinished, mut soft_pins) = (0, 0, 0);
+        let mut open = 0;
         let mut owned: BTreeMap<(u32, u64), u64> = BTreeMap::new();
         let mut charged: BTreeMap<Tenant, (u64, u64)> = BTreeMap::new();
         for (at, shard) in self.shards.iter().enumerate() {
@@ -22,6 +24,7 @@ impl Catalog {
                 let sums = charged.entry(entry.tenant).or_default();
                 *sums = (sums.0 + 1, sums.1 + entry.memory_bytes());
                 unfinished += u64::from(!entry.is_finished());
+                open += if entry.is_finished() { 0 } else { weight(entry) };
                 soft_pins += u64::from(entry.is_finished() && entry.has(flag::SOFT_PIN));
                 for replica in entry.replicas.as_slice() {
                     let owner = (at as u64) << 32 | u64::from(slot);
@@ -34,6 +37,8 @@ impl Catalog {
         }
         let stats = self.stats();
         assert_eq!((stats.keys, stats.unfinished, stats.soft_pins), (keys, unfinished, soft_pins));
+        let resting: u64 = self.segments.load().iter().map(|segment| segment.withheld_for_writers()).sum();
+        assert_eq!(self.shares.sum(), open + resting, "what clients have reserved and not filled");
         self.assert_space_is_owned(owned);
         self.assert_charges(&charged);
     }

@@ -186,7 +186,7 @@ impl Catalog {
     fn give_back(&self, placed: &[Replica], table: &SegmentTable) {
         for replica in placed {
             if let Some(segment) = table.live(replica.segment) {
-                segment.give_up(replica.node(), None);
+                segment.give_up(replica.node());
             }
         }
     }

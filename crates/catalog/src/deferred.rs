@@ -9,6 +9,7 @@ use yb_alloc::{AdaptiveAllocator, Extent};
 use yb_types::{ByteLen, Generation, MonotonicTime};
 
 use crate::planted::{Fault, planted};
+use crate::shares::Account;
 
 /// The owner's word of a withheld extent.
 pub(crate) const WITHHELD: u64 = u64::MAX;
@@ -18,8 +19,8 @@ pub(crate) struct Withheld {
     pub extent: Extent,
     pub generation: Generation,
     pub until: MonotonicTime,
-    /// Kept for a writer (a confirmation ends it), not for readers.
-    pub for_writer: bool,
+    /// Kept for a writer (a confirmation ends it), not for readers: where that one is counted.
+    pub writer: Option<Account>,
 }
 
 /// The withheld extents of one segment.
@@ -57,7 +58,7 @@ impl Deferred {
     ) -> Option<Withheld> {
         let withheld = self.by_offset.get(&offset)?;
         let is_meant = withheld.generation == generation || planted(Fault::AnyGeneration);
-        if !withheld.for_writer || !is_meant {
+        if withheld.writer.is_none() || !is_meant {
             return None;
         }
         self.release(allocator, offset)
@@ -69,6 +70,16 @@ impl Deferred {
         self.bytes -= withheld.extent.len;
         allocator.free(withheld.extent.node).ok()?;
         Some(withheld)
+    }
+
+    /// The segment is gone, and these with it.
+    pub fn abandon(&mut self) -> impl Iterator<Item = Withheld> + use<> {
+        std::mem::take(self).by_offset.into_values()
+    }
+
+    /// Bytes kept for writers.
+    pub fn bytes_for_writers(&self) -> u64 {
+        self.by_offset.values().filter(|withheld| withheld.writer.is_some()).map(|withheld| withheld.extent.len).sum()
     }
 
     /// When the next extent comes free by itself.

@@ -62,6 +62,10 @@ pub enum PutRefusal {
     /// Somebody works with the bytes of the object. Retry later.
     #[error("the object is in use")]
     Referenced,
+    /// The client has reserved so much that it has not filled, or that rests for it, that it begins nothing more for now. Retry
+    /// when some of its writes have ended.
+    #[error("the client has too much memory reserved that it has not filled (max_unfinished_per_client)")]
+    ShareExceeded,
     /// No segment is mounted.
     #[error("no segment is mounted")]
     NoSegment,
@@ -96,6 +100,7 @@ impl PutRefusal {
             | PutRefusal::LargerThanAnySegment
             | PutRefusal::NoSpace
             | PutRefusal::NothingEvictable
+            | PutRefusal::ShareExceeded
             | PutRefusal::CatalogFull => ErrorCode::NO_AVAILABLE_HANDLE,
             _ => ErrorCode::INVALID_PARAMS,
         }
@@ -103,9 +108,10 @@ impl PutRefusal {
 
     /// Whether the same call can succeed later.
     pub fn is_retryable(self) -> bool {
-        use PutRefusal::{Busy, Copied, NoSegment, NoSpace, NothingEvictable, OwnWriteOpen, QuotaExceeded, Referenced};
+        use PutRefusal::{Busy, Copied, OwnWriteOpen, QuotaExceeded, Referenced};
+        use PutRefusal::{NoSegment, NoSpace, NothingEvictable, ShareExceeded};
         let later = matches!(self, Busy | OwnWriteOpen | Copied | Referenced | QuotaExceeded);
-        later || matches!(self, NoSegment | NoSpace | NothingEvictable)
+        later || matches!(self, NoSegment | NoSpace | NothingEvictable | ShareExceeded)
     }
 }
 
@@ -136,13 +142,16 @@ pub enum MountRefusal {
     /// Too many clients.
     #[error("client {0}: too many clients")]
     TooManyClients(ClientId),
+    /// The client, or all together, have as many segments as they may. Retry when some were unmounted.
+    #[error("segment {0}: its client, or the pool, has too many segments (max_segments_per_client, max_segments)")]
+    TooManySegments(SegmentId),
 }
 
 impl MountRefusal {
     /// The peer's code.
     pub fn code(&self) -> ErrorCode {
         match self {
-            MountRefusal::TooManyClients(_) => ErrorCode::INTERNAL_ERROR,
+            MountRefusal::TooManyClients(_) | MountRefusal::TooManySegments(_) => ErrorCode::INTERNAL_ERROR,
             MountRefusal::OnItsWayOut(_) => ErrorCode::UNAVAILABLE_IN_CURRENT_STATUS,
             _ => ErrorCode::INVALID_PARAMS,
         }

@@ -56,6 +56,7 @@ mod segment;
 mod segments;
 mod settings;
 mod shard;
+mod shares;
 mod slab;
 mod stats;
 mod strategies;

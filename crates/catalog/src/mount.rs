@@ -43,7 +43,10 @@ impl Catalog {
                 return Err(MountRefusal::OnItsWayOut(segment.id));
             }
             Some(_) => {}
-            None => check_overlap(&registry, &segment, client)?,
+            None => {
+                check_overlap(&registry, &segment, client)?;
+                self.check_count(&registry, client, std::slice::from_ref(&segment))?;
+            }
         }
         self.hear_of(&mut clients, &mut registry, client, now)?;
         let mut mounting =
@@ -83,6 +86,7 @@ impl Catalog {
                 None => check_overlap(&registry, segment, client)?,
             }
         }
+        self.check_count(&registry, client, &segments)?;
         self.hear_of(&mut clients, &mut registry, client, now)?;
         let rests_until = registry.born_by(now) + self.longest_use();
         let rests_until = if planted(Fault::RemountWithoutRest) { now } else { rests_until };
@@ -103,6 +107,18 @@ impl Catalog {
         match first {
             Some(first) if total > POOL_BYTES_MAX => Err(MountRefusal::PoolTooLarge(first.id)),
             _ => Ok(()),
+        }
+    }
+
+    /// Every segment costs memory of the master, and time of each change of their table.
+    fn check_count(&self, registry: &Registry, client: ClientId, more: &[Segment]) -> Result<(), MountRefusal> {
+        let new = || more.iter().filter(|segment| registry.get(segment.id).is_none());
+        let Some(first) = new().next() else { return Ok(()) };
+        let all = registry.iter().count() + new().count();
+        let own = registry.iter().filter(|segment| segment.owner() == client).count() + new().count();
+        match all > self.settings.segments_max || own > self.settings.segments_per_client_max {
+            true => Err(MountRefusal::TooManySegments(first.id)),
+            false => Ok(()),
         }
     }
 

@@ -14,6 +14,7 @@ use crate::key::KeyHash;
 use crate::lookup::GROUP;
 use crate::planted::{Fault, planted};
 use crate::shard::ShardState;
+use crate::shares;
 use crate::view::ObjectView;
 
 impl Catalog {
@@ -27,7 +28,7 @@ impl Catalog {
         items: impl IntoIterator<Item = (K, Option<u64>)>,
         mut sink: impl FnMut(usize, Result<(), ErrorCode>),
     ) {
-        let mut newcomers = Newcomers::new(&self.evictor, caller);
+        let mut ending = Ending { newcomers: Newcomers::new(&self.evictor, caller), filled: 0 };
         let (mut items, mut at) = (items.into_iter(), 0);
         loop {
             let hashed = |(key, checksum): (K, _)| (self.hash(caller.tenant, key.as_ref()), key, checksum);
@@ -37,11 +38,12 @@ impl Catalog {
             }
             self.foresee_writes(group.iter().map(|(hash, ..)| *hash));
             for (hash, key, checksum) in group {
-                sink(at, self.end_one(caller, which, (hash, key.as_ref(), checksum), &mut newcomers));
+                sink(at, self.end_one(caller, which, (hash, key.as_ref(), checksum), &mut ending));
                 at += 1;
             }
         }
-        newcomers.announce();
+        self.shares.sub(self.shares.account(caller.client), ending.filled);
+        ending.newcomers.announce();
     }
 
     fn end_one(
@@ -49,13 +51,13 @@ impl Catalog {
         caller: &Caller,
         which: ReplicaType,
         (hash, key, checksum): (KeyHash, &[u8], Option<u64>),
-        newcomers: &mut Newcomers<'_>,
+        ending: &mut Ending<'_>,
     ) -> Result<(), ErrorCode> {
         let mut state = self.shards[hash.shard].state.write();
         match self.find_own(&mut state, caller, hash, key)? {
             Own::Write(slot) if selects_memory(which) => {
-                self.make_readable(&mut state, slot, hash, caller.now, checksum);
-                newcomers.add(hash, slot, &state.slab[slot]);
+                ending.filled += self.make_readable(&mut state, slot, hash, caller.now, checksum);
+                ending.newcomers.add(hash, slot, &state.slab[slot]);
                 Ok(())
             }
             Own::Object if !selects_memory(which) => Err(ErrorCode::INVALID_WRITE),
@@ -63,7 +65,8 @@ impl Catalog {
         }
     }
 
-    /// The moment from which on readers get these bytes, and no others of the key.
+    /// The moment from which on readers get these bytes, and no others of the key. Answers what its writer has less of
+    /// among its unfinished writes, see [`shares`].
     pub(crate) fn make_readable(
         &self,
         state: &mut ShardState,
@@ -71,7 +74,8 @@ impl Catalog {
         hash: KeyHash,
         now: MonotonicTime,
         checksum: Option<u64>,
-    ) {
+    ) -> u64 {
+        let weight = shares::weight(&state.slab[slot]);
         if let Some(replaced) = state.slab[slot].extras().and_then(|extras| extras.predecessor) {
             self.erase(state, replaced, Leave::Readable, now, &mut Effects::default());
         }
@@ -85,6 +89,7 @@ impl Catalog {
         if self.segments.is_any_fed() {
             self.mention(state, hash.member(slot), slot);
         }
+        weight
     }
 
     /// Gives up puts. Their space stays out of use until the release timeout, or until its node confirms that the
@@ -175,6 +180,13 @@ impl Catalog {
         }
         Ok(Own::Object)
     }
+}
+
+/// What the ends of a batch do together.
+struct Ending<'a> {
+    newcomers: Newcomers<'a>,
+    /// What the unfinished writes counted for that have ended.
+    filled: u64,
 }
 
 /// What a client has under a key.

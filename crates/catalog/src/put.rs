@@ -27,6 +27,7 @@ use crate::planted::{Fault, planted};
 use crate::reclaim::MakeRoom;
 use crate::segments::SegmentTable;
 use crate::shard::ShardState;
+use crate::shares;
 use crate::sync::atomic::Ordering;
 use crate::tenants::{Charge, QuotaMiss};
 use crate::upsert::{Standing, standing};
@@ -78,8 +79,16 @@ pub(crate) struct Batch<'a> {
     /// Numbers for replicas that the batch has and has not used yet.
     ids: Range<u64>,
     ids_at_once: u64,
+    /// What its client has reserved and not filled: by others of its calls, and by this one.
+    open: Open,
     random: &'a mut dyn Random,
     pub effects: &'a mut Effects,
+}
+
+/// See [`shares`](crate::shares).
+struct Open {
+    before: u64,
+    by_this: u64,
 }
 
 /// One key of it.
@@ -146,14 +155,16 @@ impl Catalog {
         let pin = checked.unwrap_or_default();
         let ids_at_once = (items.len() as u64).min(IDS_AT_ONCE);
         let (same_segment, run, ids) = (None, None, 0..0);
-        let mut batch = Batch { call: *call, manner, pin, same_segment, run, ids, ids_at_once, random, effects };
+        let account = self.shares.account(call.caller.client);
+        let open = Open { before: self.shares.open(account), by_this: 0 };
+        let mut batch = Batch { call: *call, manner, pin, same_segment, run, ids, ids_at_once, open, random, effects };
         let groups = call.config.group_ids.as_deref();
         let (mut items, mut at) = (items, 0);
         loop {
             let hashed = |(key, size): (K, u64)| (self.hash(call.caller.tenant, key.as_ref()), key, size);
             let together: SmallVec<[(KeyHash, K, u64); GROUP]> = items.by_ref().take(GROUP).map(hashed).collect();
             if together.is_empty() {
-                return;
+                return self.shares.add(account, batch.open.by_this);
             }
             if checked.is_ok() {
                 self.foresee_writes(together.iter().map(|(hash, ..)| *hash));
@@ -221,6 +232,9 @@ impl Catalog {
         item: &Item<'_>,
         sink: &mut dyn FnMut(Result<ObjectView<'_>, PutRefusal>),
     ) {
+        if self.exceeds_share(batch, item) {
+            return sink(Err(PutRefusal::ShareExceeded));
+        }
         let mut tries = MakeRoom::default();
         loop {
             let mut state = self.shards[item.hash.shard].state.write();
@@ -247,6 +261,16 @@ impl Catalog {
                 }
             }
         }
+    }
+
+    /// Whether the client has so much reserved and not filled that it begins nothing more.
+    fn exceeds_share(&self, batch: &Batch<'_>, item: &Item<'_>) -> bool {
+        let has = batch.open.before + batch.open.by_this;
+        if has == 0 || batch.manner == Manner::Promotion {
+            return false;
+        }
+        let more = shares::weight_of(item.size.saturating_mul(batch.call.config.replica_num));
+        has.saturating_add(more) > shares::limit(self.settings.unfinished_per_client, self.segments.capacity())
     }
 
     /// Evicts what may let a refused put succeed; `false` when trying again is of no use.
@@ -380,7 +404,7 @@ impl Catalog {
 
     fn fill(
         &self,
-        batch: &Batch<'_>,
+        batch: &mut Batch<'_>,
         item: &Item<'_>,
         state: &mut ShardState,
         slot: u32,
@@ -397,6 +421,7 @@ impl Catalog {
         entry.set(flag::HARD_PIN, facts.hard_pin);
         entry.replicas = Replicas::from_slice(replicas);
         entry.set_start(replicas.first().map_or(1, |first| first.id().0), caller.now);
+        batch.open.by_this += shares::weight(entry);
         if let Some(id) = facts.group {
             entry.set(flag::GROUPED, true);
             entry.extras_mut().group = Some(self.groups.enter(caller.tenant, &id));

@@ -11,6 +11,7 @@ use crate::directory::{Feed, Strike};
 use crate::planted::{Fault, planted};
 use crate::room::{Powers, RoomIndex};
 use crate::settings::CatalogSettings;
+use crate::shares::Account;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicI32, AtomicU8, AtomicU64, Ordering};
 
@@ -106,7 +107,8 @@ pub(crate) struct Hold {
     pub generation: Generation,
     /// Free at this time; at once when it has passed.
     pub until: MonotonicTime,
-    pub for_writer: bool,
+    /// Kept for this writer, not for readers.
+    pub writer: Option<Account>,
 }
 
 impl MountedSegment {
@@ -281,20 +283,32 @@ impl MountedSegment {
         extent
     }
 
-    /// Gives up the extent of a replica, at once or later. Answers the bytes that are free now.
-    pub(crate) fn give_up(&self, node: NodeId, hold: Option<Hold>) -> ByteLen {
+    /// Frees the extent of a replica. Answers the bytes that are free now.
+    pub(crate) fn give_up(&self, node: NodeId) -> ByteLen {
         let mut space = self.busy.space.lock();
-        let Some(hold) = hold else {
-            let freed = space.allocator.free(node).unwrap_or_default();
-            self.publish(&mut space);
-            return freed;
-        };
-        if let Ok(extent) = space.allocator.set_owner(node, WITHHELD) {
-            let Hold { generation, until, for_writer } = hold;
-            space.deferred.insert(Withheld { extent, generation, until, for_writer });
-            self.publish_all(&mut space);
-        }
-        ByteLen(0)
+        let freed = space.allocator.free(node).unwrap_or_default();
+        self.publish(&mut space);
+        freed
+    }
+
+    /// Gives up the extent of a replica, which comes free later. Answers its bytes.
+    pub(crate) fn withhold(&self, node: NodeId, hold: Hold) -> u64 {
+        let mut space = self.busy.space.lock();
+        let Ok(extent) = space.allocator.set_owner(node, WITHHELD) else { return 0 };
+        let Hold { generation, until, writer } = hold;
+        space.deferred.insert(Withheld { extent, generation, until, writer });
+        self.publish_all(&mut space);
+        extent.len
+    }
+
+    /// Of what is withheld, the bytes kept for writers.
+    pub(crate) fn withheld_for_writers(&self) -> u64 {
+        self.busy.space.lock().deferred.bytes_for_writers()
+    }
+
+    /// Forgets what is withheld: the segment is gone.
+    pub(crate) fn abandon_withheld(&self) -> impl Iterator<Item = Withheld> + use<> {
+        self.busy.space.lock().deferred.abandon()
     }
 
     /// Gives up extents that nobody holds any more.
@@ -327,7 +341,7 @@ impl MountedSegment {
         let Space { allocator, deferred, .. } = &mut *space;
         for Strike { extent, generation, until } in strikes.iter().copied() {
             if until > now {
-                deferred.insert(Withheld { extent, generation, until, for_writer: false });
+                deferred.insert(Withheld { extent, generation, until, writer: None });
             } else {
                 // It was in use until here.
                 let _ = allocator.free(extent.node);
@@ -358,8 +372,8 @@ impl MountedSegment {
         self.publish_all(&mut space);
     }
 
-    /// Frees withheld extents whose time has come, at most `limit`; answers how many.
-    pub(crate) fn release_due(&self, now: MonotonicTime, limit: u64) -> u64 {
+    /// Frees withheld extents whose time has come, at most `limit`, and tells of each; answers how many.
+    pub(crate) fn release_due(&self, now: MonotonicTime, limit: u64, tell: impl Fn(Withheld)) -> u64 {
         let now = if planted(Fault::ReuseWithheld) { now + std::time::Duration::from_secs(3600) } else { now };
         if self.busy.next_due.load(Ordering::Relaxed) > now.0 || planted(Fault::LeakWithheld) {
             return 0;
@@ -367,20 +381,23 @@ impl MountedSegment {
         let mut space = self.busy.space.lock();
         let Space { allocator, deferred, .. } = &mut *space;
         let mut released = 0;
-        while released < limit && deferred.release_due(allocator, now).is_some() {
+        while released < limit
+            && let Some(withheld) = deferred.release_due(allocator, now)
+        {
+            tell(withheld);
             released += 1;
         }
         self.publish_all(&mut space);
         released
     }
 
-    /// Frees the withheld extent that starts at `offset`, if it still waits for the writer of this generation.
-    pub(crate) fn confirm(&self, offset: u64, generation: Generation) -> bool {
+    /// Frees the withheld extent that starts at `offset`, if it still waits for the writer of this generation, and tells of it.
+    pub(crate) fn confirm(&self, offset: u64, generation: Generation, tell: impl Fn(Withheld)) -> bool {
         let mut space = self.busy.space.lock();
         let Space { allocator, deferred, .. } = &mut *space;
-        let freed = deferred.confirm(allocator, offset, generation).is_some();
+        let freed = deferred.confirm(allocator, offset, generation);
         self.publish_all(&mut space);
-        freed
+        freed.map(tell).is_some()
     }
 
     /// Changes the status if the table of transitions allows it; answers whether the segment has it now. From the return

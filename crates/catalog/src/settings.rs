@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use yb_alloc::{Alignment, Cutting};
 use yb_evict::PolicyKind;
+use yb_types::ByteLen;
 
 /// Which segments a put tries first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,6 +53,10 @@ pub struct CatalogSettings {
     pub client_suspicion_ttl: Duration,
     /// Pings of more clients than this are refused.
     pub clients_max: usize,
+    /// `max_segments`: of all clients together.
+    pub segments_max: usize,
+    /// `max_segments_per_client`.
+    pub segments_per_client_max: usize,
     /// `allocation_strategy`.
     pub allocation_strategy: AllocationStrategy,
     /// What the offset of every extent is a multiple of, except of small objects that this would waste more than 1/64 of.
@@ -70,6 +75,9 @@ pub struct CatalogSettings {
     /// `tenant_eviction_high_watermark_ratio`: share of its quota above which a tenant's objects are evicted in the
     /// background; 0 never.
     pub tenant_high_watermark: f64,
+    /// `max_unfinished_per_client`: bytes that one client may have reserved and not filled. `None`: half of the memory of the
+    /// pool, and 16 GiB at least. A client that has nothing so far may always begin one write.
+    pub unfinished_per_client: Option<ByteLen>,
     /// Seed of the key hash; random for each process.
     pub hash_seed: u64,
     /// The first id of a replica, at least 1 and below 2^63; random for each process, so that ids of different lives differ.
@@ -130,6 +138,8 @@ impl Default for CatalogSettings {
             client_ttl: Duration::from_secs(10),
             client_suspicion_ttl: Duration::from_secs(20),
             clients_max: 1 << 20,
+            segments_max: 1 << 18,
+            segments_per_client_max: 1 << 14,
             allocation_strategy: AllocationStrategy::Balanced,
             alignment: Alignment::CACHE_LINE,
             cutting: Cutting::Adaptive,
@@ -138,6 +148,7 @@ impl Default for CatalogSettings {
             multi_tenant: false,
             tenants_max: 4096,
             tenant_high_watermark: 0.90,
+            unfinished_per_client: None,
             hash_seed: 0,
             first_replica_id: 1,
         }

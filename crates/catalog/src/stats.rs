@@ -44,6 +44,8 @@ stats! {
     disk_bytes,
     /// Gauge: bytes that these disks hold, as far as their owners said.
     disk_capacity_bytes,
+    /// Gauge: the most that one client has reserved and not filled, in bytes.
+    largest_unfinished_bytes,
     /// Gauge: objects on their way from disks into memory.
     promotions_running,
     /// Reads of objects that lie on disks only, which were remembered.

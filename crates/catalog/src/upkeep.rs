@@ -92,7 +92,7 @@ impl Catalog {
     pub(crate) fn release_withheld(&self, now: MonotonicTime, limit: u64) -> u64 {
         let table = self.segments.load();
         let live = table.iter().filter(|segment| segment.is_live());
-        let released = live.map(|segment| segment.release_due(now, limit)).sum();
+        let released = live.map(|segment| segment.release_due(now, limit, |withheld| self.is_quiet(withheld))).sum();
         self.counters.add(|c| &c.released, released);
         if released > 0 {
             // What a put lacked a while ago is there now: nobody's object has to go for it. It says so if it is not enough.
@@ -176,6 +176,7 @@ impl Catalog {
         match next {
             Some(next) => self.chores.lock().sweeps.push_front(Sweep { segment, next }),
             None => {
+                segment.abandon_withheld().for_each(|withheld| self.is_quiet(withheld));
                 let mut registry = self.segments.registry();
                 self.segments.forget(&mut registry, &segment);
             }

@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use yb_env::Rng;
 use yb_mem::Crc64;
-use yb_transfer::{Coherence, MemoryDevice, Span};
+use yb_transfer::{Coherence, MemoryDevice};
 use yb_types::{ClientId, SegmentId};
 
-use crate::directory::{Found, Identity, Journal, Table};
+use crate::directory::{Change, Found, Identity, Journal, Kept, Table};
 use crate::{Error, Result};
 
 /// The segment that a memory file is.
@@ -24,6 +24,17 @@ pub(crate) struct Begun {
     pub(crate) journal: Journal,
     /// An earlier process lent it: others may still read there.
     pub(crate) was_lent: bool,
+    /// Objects that are not in the table any more: a master that lives on may still offer them.
+    pub(crate) misfits: Vec<Misfit>,
+}
+
+/// An object of an earlier process whose bytes are not those that were written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Misfit {
+    pub(crate) object: Kept,
+    /// Checksums: of the bytes that are there, and the writer's.
+    pub(crate) found: u64,
+    pub(crate) written: u64,
 }
 
 /// A memory file that this process has.
@@ -38,6 +49,8 @@ pub(crate) struct KeptMemory {
     inode: u64,
     /// What an earlier process left.
     found: Option<Found>,
+    /// Of that, taken out.
+    misfits: Vec<Misfit>,
 }
 
 impl KeptMemory {
@@ -63,27 +76,63 @@ impl KeptMemory {
         });
         file.set_len(size).map_err(|error| failed(&error))?;
         let at = |base| MemoryDevice::open_at(path, size, Coherence::Hardware, base);
-        let mut kept = match found {
-            Some(found) => match at(Some(found.identity.base)) {
-                Ok(device) => {
-                    KeptMemory { _lock: file, device: Arc::new(device), journal, size, inode, found: Some(found) }
-                }
-                Err(error) => {
-                    tracing::warn!(%error, ?path, "the memory cannot be had at its old address; it starts empty");
-                    let device = at(None).map_err(|error| failed(&error))?;
-                    KeptMemory { _lock: file, device: Arc::new(device), journal, size, inode, found: None }
-                }
-            },
-            None => {
-                let device = at(None).map_err(|error| failed(&error))?;
-                KeptMemory { _lock: file, device: Arc::new(device), journal, size, inode, found: None }
+        let old = found.and_then(|found| match at(Some(found.identity.base)) {
+            Ok(device) => Some((device, found)),
+            Err(error) => {
+                tracing::warn!(%error, ?path, "the memory cannot be had at its old address; it starts empty");
+                None
             }
+        });
+        let (device, found) = match old {
+            Some((device, found)) => (device, Some(found)),
+            None => (at(None).map_err(|error| failed(&error))?, None),
         };
-        if kept.found.as_ref().is_some_and(|found| !found.is_clean && !kept.is_whole(&found.table)) {
-            tracing::error!(?path, "what lies in the memory file does not fit its directory; it starts empty");
-            kept.found = None;
-        }
+        let (device, misfits) = (Arc::new(device), Vec::new());
+        let mut kept = KeptMemory { _lock: file, device, journal, size, inode, found, misfits };
+        kept.sort_out(path);
         Ok(kept)
+    }
+
+    /// After a process that was killed: objects go whose bytes are others than were written.
+    fn sort_out(&mut self, path: &Path) {
+        let Some(mut found) = self.found.take().filter(|found| found.is_clean || self.holds(&found.table)) else {
+            return;
+        };
+        if !found.is_clean {
+            let (mut fitting, mut misfits) = (0, Vec::new());
+            for (offset, kept) in found.table.from(0) {
+                match self.compare(offset, kept) {
+                    Some(misfit) => misfits.push((offset, misfit)),
+                    None => fitting += usize::from(kept.checksum.is_some()),
+                }
+            }
+            if misfits.len() > fitting {
+                tracing::error!(
+                    ?path,
+                    misfits = misfits.len(),
+                    "what lies in the memory file is not what its directory says; it starts empty"
+                );
+                return;
+            }
+            for (offset, misfit) in misfits {
+                let key = String::from_utf8_lossy(misfit.object.entry(offset).key).into_owned();
+                tracing::error!(?path, %key, offset, "an object in the memory file has other bytes than were written; it is dropped");
+                found.table.change(&Change::Strike(offset));
+                self.misfits.push(misfit);
+            }
+        }
+        self.found = Some(found);
+    }
+
+    /// Whether every object lies inside.
+    fn holds(&self, table: &Table) -> bool {
+        table.from(0).all(|(offset, kept)| offset.checked_add(kept.size).is_some_and(|end| end <= self.size))
+    }
+
+    fn compare(&self, offset: u64, kept: &Kept) -> Option<Misfit> {
+        let written = kept.checksum?;
+        let found = self.device.span(offset, kept.size).ok().and_then(Crc64::of)?.value();
+        (found != written).then(|| Misfit { object: kept.clone(), found, written })
     }
 
     /// The port at which an earlier process was reached.
@@ -94,6 +143,7 @@ impl KeptMemory {
     /// The port cannot be had: readers would not find what is here.
     pub(crate) fn start_anew(&mut self) {
         self.found = None;
+        self.misfits.clear();
     }
 
     /// Who an earlier process was.
@@ -115,19 +165,106 @@ impl KeptMemory {
         if !table.is_empty() {
             tracing::info!(objects = table.len(), "the memory of an earlier process is taken over");
         }
-        Ok(Begun { segment, table, journal, was_lent })
-    }
-
-    /// Whether every object that has a checksum fits it, and every object lies inside.
-    fn is_whole(&self, table: &Table) -> bool {
-        table.from(0).all(|(offset, kept)| {
-            let Ok(span): std::result::Result<Span<'_>, _> = self.device.span(offset, kept.size) else { return false };
-            kept.checksum.is_none() || Crc64::of(span).map(Crc64::value) == kept.checksum
-        })
+        Ok(Begun { segment, table, journal, was_lent, misfits: std::mem::take(&mut self.misfits) })
     }
 }
 
 /// What tells this start of the host from others.
 fn boot() -> Vec<u8> {
     std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use yb_types::ReplicaId;
+    use yb_wire::messages::DirectoryEntry;
+
+    use super::*;
+
+    const SIZE: u64 = 1 << 20;
+    const OBJECT: u64 = 4096;
+
+    fn entry(number: u64, checksum: Option<u64>, key: &[u8]) -> DirectoryEntry<'_> {
+        DirectoryEntry {
+            offset: number * OBJECT,
+            size: OBJECT,
+            generation: 1 + number,
+            replica: ReplicaId(1 + number),
+            writer: ClientId::default(),
+            checksum,
+            flags: 0,
+            data_type: 0,
+            soft_pin_until_ms: 0,
+            tenant: b"default",
+            group: b"",
+            key,
+        }
+    }
+
+    fn fill(memory: &KeptMemory, number: u64, byte: u8) -> u64 {
+        let span = memory.device.span(number * OBJECT, OBJECT).unwrap();
+        yb_mem::copy(span, yb_mem::Span::source(&[byte; OBJECT as usize]), yb_mem::CopyHint::Cached).unwrap();
+        Crc64::of(span).unwrap().value()
+    }
+
+    /// What a killed process left: objects 0 to 3, the last one without a checksum; bytes of `damaged` are others by now.
+    fn left_behind(path: &Path, damaged: &[u64]) {
+        let mut memory = KeptMemory::open(path, SIZE).unwrap();
+        let mut begun = memory.begin(ClientId::default(), 7, &mut Rng::from_entropy()).unwrap();
+        for number in 0..4 {
+            let sum = fill(&memory, number, 0x40 + number as u8);
+            let key = format!("key-{number}");
+            let change = Change::Note(entry(number, (number < 3).then_some(sum), key.as_bytes()));
+            begun.table.change(&change);
+            begun.journal.note(&change);
+        }
+        begun.journal.commit(&begun.table);
+        for number in damaged {
+            fill(&memory, *number, 0xff);
+        }
+    }
+
+    fn taken_over(path: &Path) -> (Vec<u64>, Vec<Misfit>) {
+        let mut memory = KeptMemory::open(path, SIZE).unwrap();
+        let begun = memory.begin(ClientId::default(), 7, &mut Rng::from_entropy()).unwrap();
+        (begun.table.from(0).map(|(offset, _)| offset / OBJECT).collect(), begun.misfits)
+    }
+
+    #[test]
+    fn an_object_with_other_bytes_goes_and_the_others_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("memory");
+        left_behind(&path, &[1]);
+        let (numbers, misfits) = taken_over(&path);
+        assert_eq!(numbers, [0, 2, 3]);
+        let [Misfit { object, found, written }] = &misfits[..] else { unreachable!("{misfits:?}") };
+        assert_eq!((object.entry(0).key, object.replica), (&b"key-1"[..], ReplicaId(2)));
+        assert_ne!(found, written);
+        // The log of the next process says what is left.
+        assert_eq!(taken_over(&path), (vec![0, 2, 3], vec![]));
+    }
+
+    #[test]
+    fn where_most_have_other_bytes_it_is_not_the_directory_of_this_memory() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("memory");
+        left_behind(&path, &[0, 2]);
+        assert_eq!(taken_over(&path), (vec![], vec![]));
+    }
+
+    #[test]
+    fn an_object_that_leaves_the_memory_makes_the_directory_worthless() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("memory");
+        let mut memory = KeptMemory::open(&path, SIZE).unwrap();
+        let mut begun = memory.begin(ClientId::default(), 7, &mut Rng::from_entropy()).unwrap();
+        for (number, size) in [(0, OBJECT), (1, u64::MAX)] {
+            let change = Change::Note(DirectoryEntry { size, ..entry(number, None, b"key") });
+            begun.table.change(&change);
+            begun.journal.note(&change);
+        }
+        begun.journal.commit(&begun.table);
+        drop((memory, begun));
+        assert_eq!(taken_over(&path), (vec![], vec![]));
+    }
 }

@@ -20,8 +20,8 @@ use crate::core::Core;
 use crate::deadline::Deadline;
 use crate::directory::Table;
 use crate::heartbeat::{Membership, Pulse, capabilities};
-use crate::kept::Begun;
-use crate::link::{CAPABILITY_DIRECTORY, CAPABILITY_QUIESCE, MasterLink};
+use crate::kept::{Begun, Misfit};
+use crate::link::{CAPABILITY_DIRECTORY, CAPABILITY_QUIESCE, CorruptReplica, MasterLink};
 use crate::setup::{link_settings, start, start_engine};
 use crate::{Error, MIN_SEGMENT_BYTES, Result};
 
@@ -54,9 +54,29 @@ impl Core {
         let registered = engine.register_memory_at(memory, Access::Remote, Location::default());
         registered.map_err(|error| Error::invalid(error.to_string()))?;
         let port = engine.endpoint().and_then(|name| name.rsplit(':').next()?.parse().ok()).unwrap_or(0);
-        let Begun { segment, table, journal, was_lent } = kept.begin(self.client_id, port, rng)?;
+        let Begun { segment, table, journal, was_lent, misfits } = kept.begin(self.client_id, port, rng)?;
         self.directories.add(segment, table, Some(journal));
-        self.mount_as(engine, segment, (address, size), was_lent)
+        let mounted = self.mount_as(engine, segment, (address, size), was_lent)?;
+        self.report_misfits(&misfits);
+        Ok(mounted)
+    }
+
+    /// Tells a master of ours that lives on which objects did not survive: it asks back and offers them no more. Without that
+    /// word it hears it from the first reader.
+    fn report_misfits(&self, misfits: &[Misfit]) {
+        self.counters.objects_corrupt.add(misfits.len() as u64);
+        let deadline = self.short_word();
+        for Misfit { object, found, written } in misfits {
+            let entry = object.entry(0);
+            let (tenant, replica) = (Some(entry.tenant), entry.replica);
+            let corrupt = CorruptReplica { tenant, key: entry.key, replica, written: *written, found: *found };
+            match self.link.report_corrupt(&corrupt, &deadline) {
+                Ok(()) => self.counters.corrupt_reported.add(1),
+                // One that was restarted does not know it: nobody told.
+                Err(Error::Refused { .. }) => {}
+                Err(error) => return tracing::warn!(%error, "the master was not told of objects with other bytes"),
+            }
+        }
     }
 
     /// Lends a part of a file or of a device that can be mapped.

@@ -14,7 +14,7 @@ use yb_pack::Limits;
 use yb_rpc::{BackendChoice, Listener, ListenerTag, ServerLimits};
 use yb_secure::{Security, SecuritySettings};
 use yb_settings::{SettingsError, Source, Values};
-use yb_types::{ReplicaId, WireVersion};
+use yb_types::{ByteLen, ReplicaId, WireVersion};
 
 use crate::control::Origin;
 use crate::jobs::JobSettings;
@@ -347,6 +347,9 @@ fn catalog(values: &Values) -> Result<CatalogSettings, SettingsError> {
         tiers: tiers(values),
         multi_tenant: values.flag("enable_multi_tenants"),
         tenant_high_watermark: tenant_watermark(values),
+        segments_max: whole(values, "max_segments"),
+        segments_per_client_max: whole(values, "max_segments_per_client"),
+        unfinished_per_client: Some(values.number("max_unfinished_per_client")).filter(|bytes| *bytes > 0).map(ByteLen),
         hash_seed: Rng::from_entropy().next_u64(),
         first_replica_id: first_replica_id(),
         ..CatalogSettings::default()

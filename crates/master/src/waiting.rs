@@ -13,7 +13,7 @@ use yb_catalog::{Caller, Catalog, Effects, ObjectView, PutCall, PutRefusal, Rand
 use yb_env::Rng;
 use yb_pack::Scratch;
 use yb_rpc::DeferredReply;
-use yb_types::{MonotonicTime, ReplicateConfig};
+use yb_types::{ClientId, MonotonicTime, ReplicateConfig};
 use yb_wire::{Rpc, WireProfile};
 
 use crate::handlers::{count_refusal, replica_ref};
@@ -23,6 +23,8 @@ use crate::shared::Shared;
 /// Calls, and keys of all calls, that may wait. Others are refused at once.
 const MAX_CALLS: usize = 1024;
 const MAX_KEYS: usize = 64 << 10;
+/// Of these, one client may have this part, so that the others may wait too.
+const PART_OF_ONE: usize = 2;
 
 /// What a write does where its key is readable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,11 +157,32 @@ pub(crate) struct WaitingRoom {
     queue: Mutex<VecDeque<Waiting>>,
     /// How long one waits, in nanoseconds; 0: nobody does.
     patience: AtomicU64,
+    /// Calls that were refused at once since too many waited, of all or of their client.
+    turned_away: AtomicU64,
+}
+
+/// Some of those who wait.
+#[derive(Default)]
+struct Crowd {
+    calls: usize,
+    keys: usize,
+}
+
+impl Crowd {
+    fn add(&mut self, waiting: &Waiting) {
+        self.calls += 1;
+        self.keys += waiting.start.items.len();
+    }
+
+    /// Whether one more call fits into this part of the room.
+    fn has_room(&self, keys: usize, part: usize) -> bool {
+        self.calls < MAX_CALLS / part && self.keys + keys <= MAX_KEYS / part
+    }
 }
 
 impl WaitingRoom {
     pub(crate) fn new(patience: Duration) -> WaitingRoom {
-        let room = WaitingRoom { queue: Mutex::default(), patience: AtomicU64::new(0) };
+        let room = WaitingRoom { queue: Mutex::default(), patience: AtomicU64::new(0), turned_away: AtomicU64::new(0) };
         room.set_patience(patience);
         room
     }
@@ -169,18 +192,35 @@ impl WaitingRoom {
         self.patience.store(u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
+    /// Calls that were refused at once since too many waited.
+    pub(crate) fn turned_away(&self) -> u64 {
+        self.turned_away.load(Ordering::Relaxed)
+    }
+
     /// Calls that wait.
     pub(crate) fn depth(&self) -> usize {
         self.queue.lock().len()
     }
 
-    /// Until when a call of so many keys may wait; `None`: it is to be refused now.
-    pub(crate) fn admit(&self, keys: usize, now: MonotonicTime) -> Option<MonotonicTime> {
+    /// Until when a call of a client with so many keys may wait; `None`: it is to be refused now.
+    pub(crate) fn admit(&self, client: ClientId, keys: usize, now: MonotonicTime) -> Option<MonotonicTime> {
         let patience = Duration::from_nanos(self.patience.load(Ordering::Relaxed));
         let queue = self.queue.lock();
-        let waiting: usize = queue.iter().map(|waiting| waiting.start.items.len()).sum();
-        let fits = queue.len() < MAX_CALLS && waiting + keys <= MAX_KEYS;
-        (!patience.is_zero() && fits).then(|| now + patience)
+        if patience.is_zero() {
+            return None;
+        }
+        let (mut all, mut own) = (Crowd::default(), Crowd::default());
+        for waiting in queue.iter() {
+            all.add(waiting);
+            if waiting.start.caller.client == client {
+                own.add(waiting);
+            }
+        }
+        let fits = all.has_room(keys, 1) && (own.calls == 0 || own.has_room(keys, PART_OF_ONE));
+        if !fits {
+            self.turned_away.fetch_add(1, Ordering::Relaxed);
+        }
+        fits.then(|| now + patience)
     }
 
     pub(crate) fn enter(&self, waiting: Waiting) {

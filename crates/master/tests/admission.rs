@@ -117,3 +117,20 @@ fn a_large_batch_is_answered_by_another_thread_as_a_small_one_is() {
     assert_eq!(found, [59_999]);
     assert!(rig.page("/metrics").contains("yuebing_slow_lane"), "the slow lane is measured");
 }
+
+#[test]
+fn a_client_that_fills_nothing_leaves_memory_for_the_others() {
+    let rig = Rig::with(|config| config.catalog.unfinished_per_client = Some(ByteLen(4 * SIZE)));
+    let (greedy, other) = (rig.caller(), rig.caller());
+    greedy.give_memory(OBJECTS * SIZE);
+    let keys: Vec<Vec<u8>> = (0..OBJECTS).map(|at| format!("greedy-{at}").into_bytes()).collect();
+    let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+    let answers = batch(&greedy, &keys, SIZE);
+    let refused = Err(ErrorCode::NO_AVAILABLE_HANDLE);
+    assert!(answers[..4].iter().all(Result::is_ok) && answers[4..].iter().all(|answer| *answer == refused));
+    other.put(b"other", SIZE).unwrap();
+    assert_eq!(refusals(&rig, "client_share"), (OBJECTS - 4).to_string());
+    let page = rig.page("/metrics");
+    let line = format!("yuebing_unfinished_bytes_of_one_client {}", 4 * SIZE);
+    assert!(page.lines().any(|found| found == line), "{page}");
+}

@@ -239,7 +239,8 @@ impl Catalog {
             return Err(ErrorCode::REPLICA_IS_NOT_READY);
         };
         let mut newcomers = Newcomers::new(&self.evictor, caller);
-        self.make_readable(&mut state, slot, hash, caller.now, checksum);
+        let filled = self.make_readable(&mut state, slot, hash, caller.now, checksum);
+        self.shares.sub(self.shares.account(state.slab[slot].creator), filled);
         state.slab[slot].grant(caller.now + self.settings.lease_ttl);
         newcomers.add(hash, slot, &state.slab[slot]);
         self.counters.add(|c| &c.promotions_completed, 1);

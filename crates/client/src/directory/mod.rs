@@ -18,7 +18,7 @@ use yb_wire::messages::{DirectoryEntry, SyncDirectoryReply};
 pub(crate) use journal::{Found, Identity, Journal};
 pub(crate) use keeper::{Keeper, KeeperDuty};
 pub(crate) use segment::Followed;
-pub(crate) use table::Table;
+pub(crate) use table::{Change, Kept, Table};
 
 /// The directory of a segment, and its log where it has one.
 type Directory = segment::Directory<Option<Journal>>;

@@ -90,7 +90,7 @@ fn reserve<'k>(
         return reply.failed(error);
     }
     let waits = refused.iter().any(|(_, refusal)| *refusal == PutRefusal::NoSpace);
-    if waits && let Some(until) = shared.waiting.admit(count, context.now()) {
+    if waits && let Some(until) = shared.waiting.admit(caller.client, count, context.now()) {
         let (deferred, outcome) = reply.defer();
         let items = items.map(|(key, size)| (key.to_vec(), size)).collect();
         // It is looked at every few milliseconds: what the start has checked stays behind.

@@ -37,6 +37,7 @@ const REFUSALS: &[(&str, &[PutRefusal])] = &[
     ("other_group", &[PutRefusal::OtherGroup]),
     ("referenced", &[PutRefusal::Referenced]),
     ("no_space", &[PutRefusal::NoSpace]),
+    ("client_share", &[PutRefusal::ShareExceeded]),
     ("nothing_evictable", &[PutRefusal::NothingEvictable]),
     ("no_segment", &[PutRefusal::NoSegment]),
     ("larger_than_any_segment", &[PutRefusal::LargerThanAnySegment]),

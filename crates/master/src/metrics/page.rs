@@ -52,6 +52,11 @@ fn write_catalog(out: &mut TextWriter, stats: &Stats) {
         ("master_put_start_discarded_staging_size", "Bytes that wait for a writer or reader", stats.withheld_bytes),
         ("yuebing_unfinished_puts", "Puts that have not ended", stats.unfinished),
         ("yuebing_segments", "Mounted segments", stats.segments),
+        (
+            "yuebing_unfinished_bytes_of_one_client",
+            "The most that one client has reserved and not filled, or that rests for it",
+            stats.largest_unfinished_bytes,
+        ),
     ] {
         out.gauge(name, help, value);
     }
@@ -222,6 +227,12 @@ fn write_queues(out: &mut TextWriter, shared: &Shared) {
     ] {
         out.sample("yuebing_queue_depth", &[("queue", queue)], depth);
     }
+    let turned_away = shared.waiting.turned_away();
+    out.counter(
+        "yuebing_waiting_puts_turned_away_total",
+        "Puts refused at once: too many waited for space",
+        turned_away,
+    );
     let (proposals, tracked) = shared.jobs.heat.figures();
     out.counter("yuebing_hot_proposals_total", "Times that another copy of a hot object was proposed", proposals);
     out.gauge("yuebing_heat_tracked_keys", "Keys whose lookups are counted to find hot ones", tracked);

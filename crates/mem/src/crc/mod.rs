@@ -317,6 +317,21 @@ mod tests {
         assert_eq!((Crc64::of(device), total), (None, sum(&expected)));
     }
 
+    #[cfg(target_arch = "aarch64")]
+    #[test]
+    fn the_kernel_folds_whole_rounds_where_the_processor_can_and_agrees_with_the_table() {
+        let (all, can) = (bytes(4096 + 64), std::arch::is_aarch64_feature_detected!("pmull"));
+        for len in [0, 1, 127, 128, 255, 256, 257, 1000, 4096] {
+            let (part, mut to) = (&all[3..3 + len], vec![0_u8; len]);
+            let road = Road { from: part.as_ptr(), to: to.as_mut_ptr(), len, store: Store::Cached };
+            // SAFETY: both vectors have that length.
+            let (value, done) = unsafe { aarch64::fold(7, road) };
+            assert_eq!(done, if can { len / 128 * 128 } else { 0 }, "{len}, PMULL: {can}");
+            assert_eq!(value, table::add(7, &part[..done]), "{len}");
+            assert_eq!(to[..done], part[..done]);
+        }
+    }
+
     #[cfg(target_arch = "x86_64")]
     #[test]
     fn every_kernel_of_this_processor_agrees_with_the_table() {

@@ -87,6 +87,16 @@ pub(super) const LIMITS: &[Setting] = &[
     )
     .range(1 << 20, 1 << 50),
     Setting::ours(
+        "max_unfinished_per_client",
+        Kind::Bytes,
+        "0",
+        "Bytes that one client may have reserved and not filled, what rests for it included; further puts of it are refused for the moment. 0: half of the memory of the pool, and 16 GiB at least.",
+    )
+    .range(0, 1 << 62)
+    .live(),
+    Setting::ours("max_segments", Kind::U32, "262144", "Segments mounted at once.").range(1, 1 << 24),
+    Setting::ours("max_segments_per_client", Kind::U32, "16384", "Of these, of one client.").range(1, 1 << 24),
+    Setting::ours(
         "partial_request_timeout",
         Kind::Duration,
         "1700",

@@ -16,7 +16,7 @@ use crate::query::Query;
 
 /// What is to be drained.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub struct DrainOrder {
     /// Names of the segments to empty.
     pub segments: Vec<String>,
@@ -24,11 +24,13 @@ pub struct DrainOrder {
     pub target_segments: Vec<String>,
     /// Moves under way at a time.
     pub max_concurrency: u32,
+    /// The job ends after so many seconds, done or not; 0: it takes as long as it takes. Ours.
+    pub deadline_seconds: u32,
 }
 
 impl Default for DrainOrder {
     fn default() -> Self {
-        DrainOrder { segments: Vec::new(), target_segments: Vec::new(), max_concurrency: 4 }
+        DrainOrder { segments: Vec::new(), target_segments: Vec::new(), max_concurrency: 4, deadline_seconds: 0 }
     }
 }
 
@@ -47,8 +49,10 @@ pub struct DrainRow {
     pub updated_ms: u64,
     /// The segments it empties.
     pub segments: Vec<String>,
-    /// Objects moved.
+    /// Objects moved, or dropped.
     pub succeeded: u64,
+    /// Those of them that were dropped, as every other segment has a replica. Ours.
+    pub dropped: u64,
     /// Objects that failed for good.
     pub failed: u64,
     /// Objects that cannot be moved now.
@@ -79,6 +83,11 @@ pub trait Jobs: Send + Sync + 'static {
     /// # Errors
     /// JOB_NOT_FOUND, UNAVAILABLE_IN_CURRENT_STATUS.
     fn cancel_drain(&self, id: Uuid) -> Result<(), ErrorCode>;
+    /// Lets a drained segment take objects again.
+    ///
+    /// # Errors
+    /// SEGMENT_NOT_FOUND; UNAVAILABLE_IN_CURRENT_STATUS for one that is not DRAINED.
+    fn undo_drain(&self, segment: &str) -> Result<(), ErrorCode>;
     /// Tasks that wait, are under way, and have ended and are remembered.
     fn tasks(&self) -> [usize; 3];
 }
@@ -99,6 +108,9 @@ impl Jobs for NoJobs {
     fn cancel_drain(&self, _id: Uuid) -> Result<(), ErrorCode> {
         Err(ErrorCode::UNAVAILABLE_IN_CURRENT_MODE)
     }
+    fn undo_drain(&self, _segment: &str) -> Result<(), ErrorCode> {
+        Err(ErrorCode::UNAVAILABLE_IN_CURRENT_MODE)
+    }
     fn tasks(&self) -> [usize; 3] {
         [0; 3]
     }
@@ -109,9 +121,9 @@ const JOB: &[Parameter] = &[Parameter::required("job_id", "string", "As answered
 pub(crate) fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::write(Method::POST, "/api/v1/drain_jobs", "Begin to empty segments.", post(create))
-            .body(r#"{"segments":["10.0.0.5:12345"],"target_segments":[],"max_concurrency":4}"#)
+            .body(r#"{"segments":["10.0.0.5:12345"],"target_segments":[],"max_concurrency":4,"deadline_seconds":0}"#)
             .codes(&[
-                (400, "Bad body or nothing to drain"),
+                (400, "Bad body, a member of another name, or nothing to drain"),
                 (404, "Unknown segment"),
                 (409, "A segment is not in status OK"),
             ]),
@@ -126,6 +138,14 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
                 (409, "The job has ended, or moves are under way: no new one starts, so try again in a moment"),
             ],
         ),
+        Endpoint::write(
+            Method::POST,
+            "/api/v1/drain_jobs/undo",
+            "Let a drained segment take objects again.",
+            post(undo),
+        )
+        .body(r#"{"segment":"10.0.0.5:12345"}"#)
+        .codes(&[(400, "Bad body"), (404, "Unknown segment"), (409, "It is not DRAINED")]),
         Endpoint::read("/api/v1/tasks/counts", "How many copy and move tasks there are.", get(tasks)),
     ]
 }
@@ -160,7 +180,7 @@ fn row(job: &DrainRow) -> Value {
         "status_name": job.status_name, "created_at_ms_epoch": job.created_ms,
         "last_updated_at_ms_epoch": job.updated_ms, "segments": job.segments, "succeeded_units": job.succeeded,
         "failed_units": job.failed, "blocked_units": job.blocked, "active_units": job.active, "left_units": job.left,
-        "migrated_bytes": job.migrated_bytes, "message": job.message, "error_code": 0, "error_message": "",
+        "dropped_units": job.dropped, "migrated_bytes": job.migrated_bytes, "message": job.message, "error_code": 0, "error_message": "",
     })
 }
 
@@ -177,6 +197,24 @@ async fn cancel(State(desk): State<Desk>, RawQuery(raw): RawQuery) -> Response {
     let Some(id) = job_id(raw.as_deref()) else { return bad_id() };
     match desk.jobs.cancel_drain(id) {
         Ok(()) => answer(short(id, "CANCELED")),
+        Err(code) => refusal(code),
+    }
+}
+
+/// A segment that is to take objects again.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Undo {
+    segment: String,
+}
+
+async fn undo(State(desk): State<Desk>, body: Bytes) -> Response {
+    let segment = match serde_json::from_slice(&body) {
+        Ok(Undo { segment }) => segment,
+        Err(error) => return refusal_saying(ErrorCode::INVALID_PARAMS, &format!("Invalid JSON body: {error}")),
+    };
+    match desk.jobs.undo_drain(&segment) {
+        Ok(()) => answer(json!({"success": true, "segment": segment, "error_code": 0, "error_message": ""})),
         Err(code) => refusal(code),
     }
 }

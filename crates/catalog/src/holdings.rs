@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use yb_types::SegmentStatus;
+use yb_types::{MonotonicTime, SegmentStatus};
 
 use crate::catalog::Catalog;
-use crate::entry::Entry;
+use crate::entry::{Entry, Replica, flag};
 use crate::key::Tenant;
 use crate::segment::MountedSegment;
 
@@ -31,6 +31,12 @@ pub struct Holding<'a> {
     pub size: u64,
     /// How it stands.
     pub held: Held,
+    /// Until when it is leased to readers, or was; of one that nobody read yet, when its write ended.
+    pub read_until: MonotonicTime,
+    /// Pinned, softly or hard.
+    pub pinned: bool,
+    /// Another readable replica is on a segment that is in service.
+    pub safe: bool,
 }
 
 /// Where a walk over the segments of a name goes on.
@@ -55,14 +61,24 @@ impl Catalog {
         let segment = segments.get(member)?;
         let mut found = Vec::with_capacity(STEP as usize);
         let next = segment.scan(extent, STEP, &mut found);
+        let table = self.segments.load();
         for owned in found {
             let (shard, slot) = ((owned.owner >> 32) as usize, owned.owner as u32);
             let Some(shard) = self.shards.get(shard) else { continue };
             let state = shard.state.read();
             let Some(entry) = state.slab.get(slot) else { continue };
             if let Some(held) = held(entry, segment.index(), owned.extent.offset) {
-                let key = entry.key.as_slice();
-                sink(Holding { tenant: entry.tenant, key, size: entry.size, held });
+                let stays = |r: &Replica| table.get(r.segment).is_some_and(|segment| segment.takes_objects());
+                let is_other = |r: &&Replica| r.segment != segment.index() && r.is_complete();
+                sink(Holding {
+                    tenant: entry.tenant,
+                    key: entry.key.as_slice(),
+                    size: entry.size,
+                    held,
+                    read_until: if entry.is_finished() { entry.kept_until() } else { MonotonicTime(0) },
+                    pinned: entry.has(flag::HARD_PIN) || entry.has(flag::SOFT_PIN),
+                    safe: entry.replicas.as_slice().iter().filter(is_other).any(stays),
+                });
             }
         }
         match next {

@@ -3,7 +3,7 @@
 //! An unmount is visible at once: nothing more is placed in the segment and no lookup answers with it. What the catalog
 //! still keeps of its objects is forgotten later in small steps, see [`Catalog::upkeep`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use yb_types::{ClientId, ErrorCode, MonotonicTime, Segment, SegmentId, SegmentStatus};
@@ -219,8 +219,8 @@ impl Catalog {
         self.change_named(names, SegmentStatus::DRAINING, SegmentStatus::DRAINED)
     }
 
-    /// Ends the draining of those segments of these names that are `DRAINING`; others, and names without a segment,
-    /// stay as they are.
+    /// Lets those segments of these names take objects again that are `DRAINING` or `DRAINED`; others, and names without a
+    /// segment, stay as they are.
     pub fn set_ok(&self, names: &[impl AsRef<str>]) {
         let mut registry = self.segments.registry();
         for name in names {
@@ -306,6 +306,15 @@ impl Catalog {
     /// Who mounted a segment, `None` when it is not mounted.
     pub fn segment_owner(&self, id: SegmentId) -> Option<ClientId> {
         self.segments.registry().get(id).map(|segment| segment.owner())
+    }
+
+    /// Names of the segments of a client, each once, but those that segments of others have too.
+    pub fn names_of(&self, client: ClientId) -> Vec<String> {
+        let registry = self.segments.registry();
+        let own = registry.iter().filter(|segment| segment.owner() == client);
+        let names: BTreeSet<String> = own.map(|segment| segment.info().name.clone()).collect();
+        let is_shared = |name: &String| registry.named(name).any(|segment| segment.owner() != client);
+        names.into_iter().filter(|name| !is_shared(name)).collect()
     }
 
     /// The state of the first segment of a name, `None` when there is none.

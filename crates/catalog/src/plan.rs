@@ -197,6 +197,18 @@ impl Catalog {
         }
     }
 
+    /// Bytes of the largest segment in service that objects of these segments may go to (all others with an empty list), full or
+    /// not, its client heard of or not; 0 when there is none.
+    pub fn largest_beside(&self, emptied: &[String], allowed: &[String]) -> u64 {
+        let registry = self.segments.registry();
+        let may_take = |segment: &&Arc<MountedSegment>| {
+            let name = &segment.info().name;
+            let is_allowed = allowed.is_empty() || allowed.contains(name);
+            segment.status() == SegmentStatus::OK && is_allowed && !emptied.contains(name)
+        };
+        registry.iter().filter(may_take).map(|segment| segment.capacity().0).max().unwrap_or(0)
+    }
+
     /// Drops the replica on a segment if another readable one is there; `false` when nothing was dropped. Its space rests
     /// until its readers' leases have ended.
     pub fn drop_duplicate(&self, tenant: Tenant, key: &[u8], from: &str, now: MonotonicTime) -> bool {

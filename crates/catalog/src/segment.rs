@@ -77,7 +77,8 @@ impl Reach {
 /// Whether a mounted segment may go from one status to the other.
 fn may_turn(from: SegmentStatus, to: SegmentStatus) -> bool {
     match to {
-        SegmentStatus::OK | SegmentStatus::DRAINED => from == SegmentStatus::DRAINING,
+        SegmentStatus::OK => from == SegmentStatus::DRAINING || from == SegmentStatus::DRAINED,
+        SegmentStatus::DRAINED => from == SegmentStatus::DRAINING,
         SegmentStatus::DRAINING => from == SegmentStatus::OK,
         SegmentStatus::GRACEFULLY_UNMOUNTING => from != SegmentStatus::DRAINED,
         _ => false,

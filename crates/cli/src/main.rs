@@ -24,7 +24,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use yb_master::CommandStyle;
 
-use crate::args::{Command, Yuebing};
+use crate::args::{Command, NodeDrain, Yuebing};
 use crate::failure::Outcome;
 
 /// The system's allocator keeps what a master with millions of objects gives up; this one returns it, see
@@ -48,6 +48,9 @@ fn main() -> ExitCode {
         }
         _ => match Yuebing::parse().command {
             Command::Master(args) => daemon::master("yuebing master", CommandStyle::Ours, args.flags),
+            Command::Node(args) if args.flags.first().is_some_and(|first| first == "drain") => {
+                answer_as("yuebing node drain", commands::drain::run(&NodeDrain::parse_from(args.flags).args))
+            }
             Command::Node(args) => daemon::node("yuebing node", args.flags),
             Command::MetadataServer(args) => daemon::metadata_with(&args),
             Command::TransferEngineBench(args) => {

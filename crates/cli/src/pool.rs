@@ -189,6 +189,8 @@ impl EmbeddedPool {
             "--metadata_server=P2PHANDSHAKE".to_owned(),
             "--protocol=tcp".to_owned(),
             format!("--global_segment_size={}", self.node_bytes),
+            // All nodes end together: there is nobody to take anything.
+            "--drain_seconds=0".to_owned(),
         ];
         self.spawn(&format!("node {number}"), &arguments.map(OsString::from))
     }

@@ -12,6 +12,7 @@ use yb_types::{ClientId, ReplicaDescriptor, ReplicateConfig, SegmentId, Uuid};
 
 use crate::asynchronous::AsyncClient;
 use crate::core::Core;
+use crate::departure::Departure;
 use crate::link::Manner;
 use crate::ops::Known;
 use crate::ops::{Duplicates, Lookup, ProbePolicy, PutOutcome, RangesItem, RangesSnapshot, Task, Writing};
@@ -655,6 +656,18 @@ impl Client {
     /// The same client for callers that must not block.
     pub fn asynchronous(&self) -> AsyncClient {
         AsyncClient::new(self.clone())
+    }
+
+    /// Has what this client lends moved to others before it ends, as far as `within` allows: what is read first, what has
+    /// other replicas not at all. Nothing more is put here from the first moment on, also when this fails. Returns early when
+    /// nothing more can be moved, or when `goes_on` says no; follow it with [`Client::close`].
+    ///
+    /// A master of the peer is not asked: nothing is moved then.
+    ///
+    /// # Errors
+    /// [`Error::MasterUnreachable`] when the master does not answer within half a second; [`Error::Closed`].
+    pub fn drain(&self, within: Duration, goes_on: impl FnMut() -> bool) -> Result<Departure> {
+        self.0.drain(within, goes_on)
     }
 
     /// Leaves the pool. Calls under way end, later ones answer [`Error::Closed`]; the second time nothing happens.

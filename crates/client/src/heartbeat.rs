@@ -103,6 +103,11 @@ impl Membership {
         self.beat.healthy.load(Ordering::Relaxed)
     }
 
+    /// Looks for work at once, not when its time comes.
+    pub(crate) fn hurry(&self) {
+        self.tasks.hurry();
+    }
+
     /// Stops the heartbeat and takes the segments out of the pool. A master that does not answer drops them in time.
     pub(crate) fn leave(mut self, link: &MasterLink) {
         self.stop();

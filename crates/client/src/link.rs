@@ -3,6 +3,7 @@
 //! Two errors are kept apart: the master did not answer (`Err` of a whole call), and the master answered no (an
 //! `ErrorCode` per key).
 
+mod departure;
 mod directory;
 mod task;
 mod write;

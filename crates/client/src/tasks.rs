@@ -40,6 +40,9 @@ const REQUEST_TIME: Duration = Duration::from_secs(5);
 /// Time for the bytes of one task, beside what their number adds.
 const TRANSFER_TIME: Duration = Duration::from_secs(10);
 
+/// Time that a copy under way has to end when the client closes.
+const STOP_TIME: Duration = Duration::from_millis(300);
+
 /// What the thread works with.
 #[derive(Debug)]
 pub(crate) struct TaskDuty {
@@ -59,18 +62,56 @@ pub(crate) struct TaskWorker {
 /// Ends waits.
 #[derive(Debug, Default)]
 struct Bell {
-    stopped: Mutex<bool>,
+    state: Mutex<BellState>,
     changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct BellState {
+    stopped: bool,
+    /// The next wait is over at once.
+    hurried: bool,
+    /// The thread has ended.
+    ended: bool,
 }
 
 impl Bell {
     /// Waits; true when the thread is to end.
     fn wait(&self, time: Duration) -> bool {
-        let mut stopped = self.stopped.lock();
-        if !*stopped {
-            self.changed.wait_for(&mut stopped, time);
+        let mut state = self.state.lock();
+        if !state.stopped && !std::mem::take(&mut state.hurried) {
+            self.changed.wait_for(&mut state, time);
+            state.hurried = false;
         }
-        *stopped
+        state.stopped
+    }
+
+    /// A pause that nothing but the end cuts short; true when the thread is to end.
+    fn pause(&self, time: Duration) -> bool {
+        let mut state = self.state.lock();
+        self.changed.wait_while_for(&mut state, |state| !state.stopped, time);
+        state.stopped
+    }
+
+    /// Whether the thread has ended after this time.
+    fn wait_for_end(&self, time: Duration) -> bool {
+        let mut state = self.state.lock();
+        self.changed.wait_while_for(&mut state, |state| !state.ended, time);
+        state.ended
+    }
+
+    fn end(&self) {
+        self.state.lock().ended = true;
+        self.changed.notify_all();
+    }
+}
+
+/// Tells that the thread has ended, however it ends.
+struct Ends(Arc<Bell>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.end();
     }
 }
 
@@ -78,18 +119,29 @@ impl TaskWorker {
     pub(crate) fn start(duty: TaskDuty) -> Result<Self> {
         let bell = Arc::new(Bell::default());
         let of_thread = Arc::clone(&bell);
-        let thread = yb_env::spawn_thread("yb-tasks", move || duty.run(&of_thread))
-            .map_err(|error| Error::setup("the thread for copies", error))?;
+        let thread = yb_env::spawn_thread("yb-tasks", move || {
+            let ends = Ends(of_thread);
+            duty.run(&ends.0);
+        })
+        .map_err(|error| Error::setup("the thread for copies", error))?;
         Ok(TaskWorker { bell, thread: Some(thread) })
     }
 
-    /// Ends the thread after what it is doing.
-    pub(crate) fn stop(&mut self) {
-        *self.bell.stopped.lock() = true;
+    /// Asks for work now.
+    pub(crate) fn hurry(&self) {
+        self.bell.state.lock().hurried = true;
         self.bell.changed.notify_all();
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
+    }
+
+    /// Ends the thread after what it is doing, if that does not take long: bytes on their way to a node that stands still are
+    /// not waited for.
+    pub(crate) fn stop(&mut self) {
+        self.bell.state.lock().stopped = true;
+        self.bell.changed.notify_all();
+        let Some(thread) = self.thread.take() else { return };
+        if !self.bell.wait_for_end(STOP_TIME) {
+            tracing::warn!("a copy to another node is still under way; it ends without this client");
+        } else if thread.join().is_err() {
             tracing::error!("the thread for copies panicked");
         }
     }
@@ -203,7 +255,7 @@ impl TaskDuty {
             let done = self.once(work);
             let no_space = matches!(&done, Err(f) if f.code == Some(ErrorCode::NO_AVAILABLE_HANDLE));
             tries += 1;
-            if !no_space || tries > retries || bell.wait(PAUSE * tries) {
+            if !no_space || tries > retries || bell.pause(PAUSE * tries) {
                 return done;
             }
         }

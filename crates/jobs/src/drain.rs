@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use yb_types::{ErrorCode, MonotonicTime, SegmentStatus};
+use yb_types::{ClientId, ErrorCode, MonotonicTime, SegmentStatus};
 
 use crate::job::{Cursor, Grounds, Obstacle, Placing, Unit, UnitName};
 use crate::queue::{Ended, TaskId};
@@ -21,6 +21,10 @@ pub struct DrainRequest {
     pub targets: Vec<String>,
     /// Moves under way at a time.
     pub max_concurrency: u32,
+    /// The job ends after this time, done or not; `None`: it takes as long as it takes.
+    pub within: Option<Duration>,
+    /// A client that is about to end asks for it: see [`DrainJobs::leave`].
+    pub leaver: Option<ClientId>,
 }
 
 /// How a job stands. Numbers of the peer's HTTP interface.
@@ -124,6 +128,8 @@ pub struct DrainReport {
     pub segments: Vec<String>,
     /// Objects moved, or dropped as duplicates.
     pub succeeded_units: u64,
+    /// Those of them that were dropped: they have other replicas.
+    pub dropped_units: u64,
     /// Objects that failed three times.
     pub failed_units: u64,
     /// Objects that could not be moved when last met.
@@ -142,6 +148,8 @@ pub struct DrainReport {
 const TRIES: u8 = 3;
 /// Between two passes of which the first moved nothing.
 const PAUSE: Duration = Duration::from_millis(500);
+/// The same, for a client that is about to end.
+const SHORT_PAUSE: Duration = Duration::from_millis(50);
 /// A job that finds no room for anything this long gives up.
 const NO_ROOM: Duration = Duration::from_secs(60);
 /// A job that gets nowhere for another reason this long gives up: longer than an unfinished put or copy lasts.
@@ -163,7 +171,13 @@ struct Pass {
     sent: u64,
     blocked: u64,
     no_room: u64,
+    /// Larger than every allowed segment.
+    too_large: u64,
     given_up: u64,
+    /// Stay where they are: another replica is elsewhere.
+    safe: u64,
+    /// Passed over: others come first.
+    cold: u64,
 }
 
 #[derive(Debug)]
@@ -177,6 +191,7 @@ struct DrainJob {
     updated_ms: u64,
     message: String,
     succeeded: u64,
+    dropped: u64,
     blocked: u64,
     left: u64,
     migrated: u64,
@@ -185,10 +200,17 @@ struct DrainJob {
     failures: BTreeMap<UnitName, u8>,
     last_error: String,
     pass: Pass,
+    /// Objects that were not read for a while are passed over: those that are read come first.
+    hot_only: bool,
+    /// Bytes of the largest allowed segment, looked at with each pass.
+    largest_target: u64,
     /// Met and not looked at yet.
     waiting: VecDeque<Unit>,
     not_before: MonotonicTime,
     progress: MonotonicTime,
+    until: Option<MonotonicTime>,
+    /// There is more to look at than one step does.
+    hurried: bool,
 }
 
 /// All jobs: those that run, and the last that ended.
@@ -218,6 +240,8 @@ impl DrainJobs {
         }
         let job = DrainJob {
             id,
+            hot_only: request.leaver.is_some(),
+            until: request.within.map(|within| now.mono + within),
             request,
             members,
             status: JobStatus::Created,
@@ -225,6 +249,7 @@ impl DrainJobs {
             updated_ms: now.epoch_ms,
             message: "Drain job created".to_owned(),
             succeeded: 0,
+            dropped: 0,
             blocked: 0,
             left: 0,
             migrated: 0,
@@ -232,13 +257,42 @@ impl DrainJobs {
             failures: BTreeMap::new(),
             last_error: String::new(),
             pass: Pass::default(),
+            largest_target: 0,
             waiting: VecDeque::new(),
             not_before: now.mono,
             progress: now.mono,
+            hurried: true,
         };
         self.jobs.insert(id, job);
         self.running.insert(id);
         Ok(())
+    }
+
+    /// Lets a client leave that asks for it again and again: the first time a job begins that has its segments emptied as far
+    /// as its time allows. Objects with another replica stay where they are, and those that are read come first. The
+    /// segments do not take objects again afterwards, however it ends. How it stands, or that of the job of an operator that
+    /// empties one of them already.
+    ///
+    /// # Errors
+    /// [`CreateRefusal`]; nothing changed then.
+    pub fn leave(
+        &mut self,
+        id: JobId,
+        request: DrainRequest,
+        grounds: &mut dyn Grounds,
+        now: Now,
+    ) -> Result<DrainReport, CreateRefusal> {
+        let is_own = |job: &&DrainJob| job.request.leaver.is_some() && job.request.leaver == request.leaver;
+        let is_drained = |name: &String| grounds.look(name).is_some_and(|look| look.status == SegmentStatus::DRAINED);
+        let drained = request.segments.iter().all(is_drained);
+        let meets = |job: &&DrainJob| job.request.segments.iter().any(|name| request.segments.contains(name));
+        let counts = |job: &&DrainJob| is_own(job) || !job.status.is_terminal() || drained;
+        let found = self.jobs.values().filter(meets).filter(counts).max_by_key(|job| (job.created_ms, job.id));
+        if let Some(job) = found {
+            return Ok(job.report());
+        }
+        self.create(id, request, grounds, now)?;
+        self.query(id).ok_or(CreateRefusal::NotFound)
     }
 
     /// How a job stands.
@@ -276,9 +330,28 @@ impl DrainJobs {
         Ok(())
     }
 
+    /// Lets a segment that was drained take objects again.
+    ///
+    /// # Errors
+    /// [`CreateRefusal::NotFound`]; [`CreateRefusal::NotOk`] for one that is not DRAINED.
+    pub fn undo(&self, segment: &str, grounds: &mut dyn Grounds) -> Result<(), CreateRefusal> {
+        match grounds.look(segment).ok_or(CreateRefusal::NotFound)?.status {
+            SegmentStatus::DRAINED => {
+                grounds.set_status(segment, SegmentStatus::OK);
+                Ok(())
+            }
+            _ => Err(CreateRefusal::NotOk),
+        }
+    }
+
     /// Whether any job is under way.
     pub fn is_idle(&self) -> bool {
         self.running.is_empty()
+    }
+
+    /// Whether a job has more to look at: it is to be called again at once.
+    pub fn is_hurried(&self) -> bool {
+        self.running.iter().filter_map(|id| self.jobs.get(id)).any(|job| job.hurried)
     }
 
     /// Goes on with every job; to be called every 500 ms, and when a task of a drain has ended.
@@ -344,6 +417,7 @@ impl DrainJob {
             updated_ms: self.updated_ms,
             segments: self.request.segments.clone(),
             succeeded_units: self.succeeded,
+            dropped_units: self.dropped,
             failed_units: self.given_up(),
             blocked_units: self.blocked,
             active_units: self.active.len() as u64,
@@ -368,19 +442,28 @@ impl DrainJob {
             self.end(JobStatus::Failed, message, grounds, now);
             return Vec::new();
         }
-        match self.status {
-            JobStatus::Created => {
-                self.set_status(JobStatus::Planning, "Drain job planning", now);
-                self.plan(grounds, now);
-                Vec::new()
-            }
-            JobStatus::Planning => {
-                self.plan(grounds, now);
-                Vec::new()
-            }
-            _ if now.mono < self.not_before => Vec::new(),
-            _ => self.go_on(grounds, now),
+        self.hurried = false;
+        if self.until.is_some_and(|until| now.mono >= until) {
+            self.end_late(grounds, now);
+            return Vec::new();
         }
+        if self.status == JobStatus::Created {
+            self.set_status(JobStatus::Planning, "Drain job planning", now);
+        }
+        if self.status == JobStatus::Planning {
+            self.plan(grounds, now);
+        }
+        if self.status != JobStatus::Running || now.mono < self.not_before {
+            return Vec::new();
+        }
+        self.go_on(grounds, now)
+    }
+
+    fn end_late(&mut self, grounds: &mut dyn Grounds, now: Now) {
+        let seconds = self.request.within.unwrap_or_default().as_secs_f64();
+        let message =
+            format!("Drain job failed: its time of {seconds} s is over; {} objects were not moved", self.left);
+        self.end(JobStatus::Failed, message, grounds, now);
     }
 
     fn lost_segment(&self, grounds: &mut dyn Grounds) -> Option<String> {
@@ -395,8 +478,9 @@ impl DrainJob {
         segments.into_iter().find(|(segment, members)| intact(segment, **members).is_none()).map(|(s, _)| s.clone())
     }
 
-    /// Counts what there is.
+    /// Counts what there is, and sees whether it can go anywhere.
     fn plan(&mut self, grounds: &mut dyn Grounds, now: Now) {
+        self.largest_target = grounds.largest_target(&self.request);
         for _ in 0..PARTS_PER_STEP {
             match self.scan_part(grounds) {
                 Some(units) => self.left += units.len() as u64,
@@ -404,10 +488,23 @@ impl DrainJob {
                     self.pass = Pass::default();
                     self.progress = now.mono;
                     self.set_status(JobStatus::Running, "Drain job running", now);
-                    return;
+                    break;
                 }
             }
         }
+        self.hurried = self.status == JobStatus::Planning;
+        if self.left > 0 && self.largest_target == 0 && !self.hurried {
+            self.end_without_target(grounds, now);
+        }
+    }
+
+    fn end_without_target(&mut self, grounds: &mut dyn Grounds, now: Now) {
+        let whose = if self.request.targets.is_empty() { "no other segment" } else { "none of the allowed segments" };
+        let message = format!(
+            "Drain job failed: unrecoverable units remain ({} objects have nowhere to go: {whose} is in service)",
+            self.left
+        );
+        self.end(JobStatus::Failed, message, grounds, now);
     }
 
     /// The next part of the pass; `None` at its end.
@@ -424,27 +521,45 @@ impl DrainJob {
     fn go_on(&mut self, grounds: &mut dyn Grounds, now: Now) -> Vec<TaskId> {
         let mut sent = Vec::new();
         let mut parts = PARTS_PER_STEP;
-        while !self.pass.ended && self.active.len() < self.request.max_concurrency as usize {
-            if let Some(unit) = self.waiting.pop_front() {
-                sent.extend(self.try_unit(unit, grounds, now));
-                continue;
+        while !self.status.is_terminal() && now.mono >= self.not_before {
+            if !self.fill(&mut parts, &mut sent, grounds, now) {
+                break;
             }
-            if parts == 0 {
-                return sent;
-            }
-            parts -= 1;
-            match self.scan_part(grounds) {
-                Some(units) => self.waiting.extend(units),
-                None => self.pass.ended = true,
-            }
-        }
-        if self.pass.ended && self.active.is_empty() {
             self.end_pass(grounds, now);
         }
         sent
     }
 
+    /// Has as many units moved as may be under way; answers whether the pass has ended.
+    fn fill(&mut self, parts: &mut u32, sent: &mut Vec<TaskId>, grounds: &mut dyn Grounds, now: Now) -> bool {
+        while !self.pass.ended && self.active.len() < self.request.max_concurrency as usize {
+            if let Some(unit) = self.waiting.pop_front() {
+                sent.extend(self.try_unit(unit, grounds, now));
+                continue;
+            }
+            if *parts == 0 {
+                self.hurried = true;
+                return false;
+            }
+            *parts -= 1;
+            match self.scan_part(grounds) {
+                Some(units) => self.waiting.extend(units),
+                None => self.pass.ended = true,
+            }
+        }
+        self.pass.ended && self.active.is_empty()
+    }
+
     fn try_unit(&mut self, unit: Unit, grounds: &mut dyn Grounds, now: Now) -> Option<TaskId> {
+        if self.request.leaver.is_some() {
+            let passed_over = if unit.safe { Some(&mut self.pass.safe) } else { None };
+            let passed_over = passed_over.or(if self.hot_only && !unit.hot { Some(&mut self.pass.cold) } else { None });
+            if let Some(count) = passed_over {
+                *count += 1;
+                self.pass.met += 1;
+                return None;
+            }
+        }
         if self.failures.get(&unit.name).is_some_and(|&times| times >= TRIES) {
             self.pass.met += 1;
             self.pass.given_up += 1;
@@ -458,6 +573,7 @@ impl DrainJob {
             Placing::Gone => return None,
             Placing::Dropped => {
                 self.succeeded += 1;
+                self.dropped += 1;
                 self.moved_on(now);
             }
             Placing::Task(task) => {
@@ -470,6 +586,8 @@ impl DrainJob {
             Placing::Blocked(obstacle) => {
                 self.pass.blocked += 1;
                 self.pass.no_room += u64::from(obstacle == Obstacle::NoRoom);
+                let is_too_large = obstacle == Obstacle::NoRoom && unit.size > self.largest_target;
+                self.pass.too_large += u64::from(is_too_large);
                 self.blocked = self.blocked.max(self.pass.blocked);
             }
         }
@@ -501,34 +619,63 @@ impl DrainJob {
     fn end_pass(&mut self, grounds: &mut dyn Grounds, now: Now) {
         let pass = std::mem::take(&mut self.pass);
         self.blocked = pass.blocked;
+        self.largest_target = grounds.largest_target(&self.request);
         if pass.sent == 0 {
             self.left = pass.met;
         }
-        if pass.met == 0 {
-            return self.end(JobStatus::Succeeded, "Drain job finished successfully".to_owned(), grounds, now);
+        if pass.met == pass.safe {
+            let message = match pass.safe {
+                0 => "Drain job finished successfully".to_owned(),
+                safe => format!("Drain job finished successfully; {safe} objects have other replicas"),
+            };
+            return self.end(JobStatus::Succeeded, message, grounds, now);
         }
-        if pass.met == pass.given_up {
-            let message = format!(
-                "Drain job failed: unrecoverable units remain ({} objects failed {TRIES} times; last: {})",
-                pass.given_up, self.last_error
-            );
+        if self.hot_only {
+            // What is read was looked at: now the others.
+            self.hot_only = pass.sent > 0;
+            return;
+        }
+        if pass.sent == 0 && self.largest_target == 0 && pass.no_room > 0 {
+            return self.end_without_target(grounds, now);
+        }
+        if let Some(why) = self.why_no_more(&pass, now) {
+            let message = format!("Drain job failed: unrecoverable units remain ({why})");
             return self.end(JobStatus::Failed, message, grounds, now);
         }
+        if pass.no_room > 0 && pass.sent == 0 {
+            self.message = format!("Drain job running: {} objects find no room on an allowed segment", pass.no_room);
+        }
+        if pass.sent == 0 {
+            self.not_before = now.mono + if self.request.leaver.is_some() { SHORT_PAUSE } else { PAUSE };
+        }
+    }
+
+    /// Why nothing more will be moved, after a pass; `None`: something may.
+    fn why_no_more(&self, pass: &Pass, now: Now) -> Option<String> {
+        let stays = pass.met - pass.safe;
+        let (given_up, too_large, last) = (pass.given_up, pass.too_large, &self.last_error);
+        if stays == given_up {
+            return Some(format!("{given_up} objects failed {TRIES} times; last: {last}"));
+        }
+        if stays == given_up + too_large {
+            let largest = self.largest_target;
+            return Some(format!(
+                "{too_large} objects are larger than every allowed segment, of which the largest has {largest} bytes; \
+                 {given_up} failed"
+            ));
+        }
         let idle = now.mono.since(self.progress);
-        if pass.no_room > 0 && idle >= NO_ROOM || idle >= STALLED {
-            let message = format!(
-                "Drain job failed: unrecoverable units remain (nothing could be moved for {} s: {} objects find no room on an \
-                 allowed segment, {} are being written or copied, {} failed)",
+        let patience = if self.request.leaver.is_some() { Duration::ZERO } else { NO_ROOM };
+        let is_full = pass.no_room > 0 && pass.sent == 0 && idle >= patience;
+        (is_full || idle >= STALLED).then(|| {
+            format!(
+                "nothing could be moved for {} s: {} objects find no room on an allowed segment, {} are being written or \
+                 copied, {given_up} failed",
                 idle.as_secs(),
                 pass.no_room,
                 pass.blocked - pass.no_room,
-                pass.given_up
-            );
-            return self.end(JobStatus::Failed, message, grounds, now);
-        }
-        if pass.sent == 0 {
-            self.not_before = now.mono + PAUSE;
-        }
+            )
+        })
     }
 
     fn set_status(&mut self, status: JobStatus, message: &str, now: Now) {
@@ -537,8 +684,13 @@ impl DrainJob {
     }
 
     fn end(&mut self, status: JobStatus, message: String, grounds: &mut dyn Grounds, now: Now) {
-        let then = if status == JobStatus::Succeeded { SegmentStatus::DRAINED } else { SegmentStatus::OK };
-        for segment in &self.request.segments {
+        let then = match status {
+            JobStatus::Succeeded => Some(SegmentStatus::DRAINED),
+            // Who leaves takes nothing more.
+            _ if self.request.leaver.is_some() => None,
+            _ => Some(SegmentStatus::OK),
+        };
+        for (segment, then) in self.request.segments.iter().filter_map(|segment| Some((segment, then?))) {
             grounds.set_status(segment, then);
         }
         for task in self.active.keys() {

@@ -39,6 +39,10 @@ pub struct Unit {
     pub size: u64,
     /// What is in the way.
     pub obstacle: Option<Obstacle>,
+    /// It was read or written a short time ago, or is pinned.
+    pub hot: bool,
+    /// Another readable replica is on a segment that stays.
+    pub safe: bool,
 }
 
 /// Where a scan of a segment goes on.
@@ -84,6 +88,8 @@ pub trait Grounds {
     fn set_status(&mut self, segment: &str, status: SegmentStatus);
     /// A part of what a segment holds; costs what it looks at.
     fn scan(&mut self, segment: &str, from: Cursor) -> Scan;
+    /// Bytes of the largest allowed segment that is in service, full or not; 0 when there is none.
+    fn largest_target(&mut self, request: &DrainRequest) -> u64;
     /// Has a unit moved to one of the allowed segments.
     fn send(&mut self, job: JobId, unit: &Unit, request: &DrainRequest) -> Placing;
     /// Takes back a task that nobody has fetched; `false` when somebody has.

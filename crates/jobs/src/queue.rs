@@ -53,6 +53,8 @@ pub enum Purpose {
     Asked,
     /// A drain job.
     Drain(JobId),
+    /// The drain job of a client that is about to end: without room it is not tried again by the client.
+    Leave(JobId),
     /// A hot object.
     Heat,
     /// A replica that was lost.

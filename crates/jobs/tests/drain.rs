@@ -9,14 +9,20 @@ use yb_jobs::{
     CancelRefusal, CreateRefusal, Cursor, DrainJobs, DrainReport, DrainRequest, Ended, Grounds, JobId, JobStatus,
     Lookout, MoveWork, Now, Obstacle, Placing, Purpose, Scan, TaskId, Unit, UnitName, Work,
 };
-use yb_types::{MonotonicTime, SegmentStatus, Uuid};
+use yb_types::{ClientId, MonotonicTime, SegmentStatus, Uuid};
 
 /// What the pool holds: keys of each segment, and what is in the way of some.
 #[derive(Default)]
 struct Pool {
     segments: BTreeMap<String, (SegmentStatus, BTreeSet<String>)>,
     obstacles: BTreeMap<String, Obstacle>,
-    no_target: bool,
+    hot: BTreeSet<String>,
+    safe: BTreeSet<String>,
+    no_room: bool,
+    /// Of each object.
+    size: u64,
+    /// Keys in the order in which they were sent.
+    sent: Vec<String>,
     tasks: BTreeMap<TaskId, (String, String)>,
     fetched: BTreeSet<TaskId>,
     next_task: u64,
@@ -29,7 +35,7 @@ impl Pool {
             let keys = (0..*count).map(|n| format!("{name}-{n}")).collect();
             ((*name).to_owned(), (SegmentStatus::OK, keys))
         };
-        Pool { segments: segments.iter().map(with).collect(), ..Pool::default() }
+        Pool { segments: segments.iter().map(with).collect(), size: 100, ..Pool::default() }
     }
 
     fn status(&self, name: &str) -> SegmentStatus {
@@ -79,10 +85,21 @@ impl Grounds for Pool {
         self.scanned += part.len();
         let units = part.iter().map(|key| Unit {
             name: UnitName { segment: segment.into(), tenant: "default".into(), key: key.as_bytes().into() },
-            size: 100,
+            size: self.size,
             obstacle: self.obstacles.get(*key).copied(),
+            hot: self.hot.contains(*key),
+            safe: self.safe.contains(*key),
         });
         Scan { units: units.collect(), next: (part.len() == PART).then_some(Cursor(from.0 + PART as u64)) }
+    }
+
+    fn largest_target(&mut self, request: &DrainRequest) -> u64 {
+        let is_target = |name: &String| {
+            !request.segments.contains(name) && (request.targets.is_empty() || request.targets.contains(name))
+        };
+        let in_service =
+            |(name, (status, _)): (&String, &(SegmentStatus, _))| *status == SegmentStatus::OK && is_target(name);
+        if self.segments.iter().any(in_service) { 1000 } else { 0 }
     }
 
     fn send(&mut self, _: JobId, unit: &Unit, _: &DrainRequest) -> Placing {
@@ -90,9 +107,10 @@ impl Grounds for Pool {
         if !self.segments[&unit.name.segment].1.contains(&key) {
             return Placing::Gone;
         }
-        if self.no_target {
+        if self.no_room {
             return Placing::Blocked(Obstacle::NoRoom);
         }
+        self.sent.push(key.clone());
         self.next_task += 1;
         let task = TaskId(Uuid { first: self.next_task, second: 0 });
         self.tasks.insert(task, (unit.name.segment.clone(), key));
@@ -112,7 +130,7 @@ const JOB: JobId = JobId(Uuid { first: 1, second: 1 });
 
 fn request(segments: &[&str], max_concurrency: u32) -> DrainRequest {
     let segments = segments.iter().map(|s| (*s).to_owned()).collect();
-    DrainRequest { segments, targets: Vec::new(), max_concurrency }
+    DrainRequest { segments, max_concurrency, ..DrainRequest::default() }
 }
 
 fn start(pool: &mut Pool, segments: &[&str]) -> DrainJobs {
@@ -217,13 +235,115 @@ fn what_is_in_the_way_is_waited_for() {
 
 #[test]
 fn a_job_without_room_gives_up_and_says_so() {
-    let mut pool = Pool::new(&[("a", 5)]);
-    pool.no_target = true;
+    let mut pool = Pool::new(&[("a", 5), ("t", 0)]);
+    pool.no_room = true;
     let mut jobs = start(&mut pool, &["a"]);
     let report = run(&mut jobs, &mut pool, 120_000, |_| true);
     assert_eq!((report.status, report.blocked_units), (JobStatus::Failed, 5));
     assert!(report.message.contains("5 objects find no room"), "{}", report.message);
     assert!(report.updated_ms >= 60_000 && pool.status("a") == SegmentStatus::OK);
+}
+
+#[test]
+fn a_job_without_a_target_fails_at_once_and_says_why() {
+    let mut pool = Pool::new(&[("a", 5)]);
+    let mut jobs = start(&mut pool, &["a"]);
+    let report = run(&mut jobs, &mut pool, 1_100, |_| true);
+    assert_eq!((report.status, report.left_units, pool.status("a")), (JobStatus::Failed, 5, SegmentStatus::OK));
+    assert!(
+        report.message.contains("5 objects have nowhere to go: no other segment is in service"),
+        "{}",
+        report.message
+    );
+    // Nothing has to go anywhere.
+    let mut pool = Pool::new(&[("a", 0)]);
+    let mut jobs = start(&mut pool, &["a"]);
+    assert_eq!(run(&mut jobs, &mut pool, 1_100, |_| true).status, JobStatus::Succeeded);
+    // The last target goes while the job runs.
+    let mut pool = Pool::new(&[("a", 20), ("t", 0)]);
+    let mut jobs = start(&mut pool, &["a"]);
+    let _ = run(&mut jobs, &mut pool, 1_100, |_| true);
+    pool.segments.remove("t");
+    pool.no_room = true;
+    let report = run(&mut jobs, &mut pool, 3_000, |_| true);
+    assert!(report.status == JobStatus::Failed && report.message.contains("nowhere to go"), "{}", report.message);
+}
+
+#[test]
+fn what_is_larger_than_every_target_is_not_waited_for() {
+    let mut pool = Pool::new(&[("a", 5), ("t", 0)]);
+    (pool.no_room, pool.size) = (true, 2000);
+    let mut jobs = start(&mut pool, &["a"]);
+    let report = run(&mut jobs, &mut pool, 2_100, |_| true);
+    assert_eq!(report.status, JobStatus::Failed, "{}", report.message);
+    assert!(report.message.contains("5 objects are larger than every allowed segment"), "{}", report.message);
+}
+
+#[test]
+fn a_job_ends_when_its_time_is_over() {
+    let mut pool = Pool::new(&[("a", 5), ("t", 0)]);
+    pool.obstacles.insert("a-1".into(), Obstacle::Busy);
+    let mut jobs = DrainJobs::default();
+    let within = Some(Duration::from_secs(3));
+    jobs.create(JOB, DrainRequest { within, ..request(&["a"], 4) }, &mut pool, at(0)).unwrap();
+    let report = run(&mut jobs, &mut pool, 10_000, |_| true);
+    assert_eq!((report.status, report.updated_ms, report.left_units), (JobStatus::Failed, 3000, 1));
+    assert!(report.message.contains("its time of 3 s is over; 1 objects were not moved"), "{}", report.message);
+    assert_eq!(pool.status("a"), SegmentStatus::OK);
+}
+
+/// Steps every 50 ms, and lets clients work in between, until the job ends.
+fn leave(jobs: &mut DrainJobs, pool: &mut Pool, request: &DrainRequest) -> DrainReport {
+    for ms in (0..20_000).step_by(50) {
+        let report = jobs.leave(JOB, request.clone(), pool, at(ms)).unwrap();
+        if report.status.is_terminal() {
+            return report;
+        }
+        jobs.step(pool, at(ms));
+        for ended in pool.work(true) {
+            jobs.task_ended(&ended, at(ms));
+        }
+    }
+    panic!("it does not end: {:?}", jobs.query(JOB));
+}
+
+fn leaving(segments: &[&str]) -> DrainRequest {
+    let leaver = Some(ClientId(Uuid { first: 7, second: 7 }));
+    DrainRequest { leaver, within: Some(Duration::from_secs(3)), ..request(segments, 4) }
+}
+
+#[test]
+fn who_leaves_has_what_is_read_moved_first_and_what_is_elsewhere_not_at_all() {
+    let mut pool = Pool::new(&[("a", 30), ("t", 0)]);
+    pool.hot = ["a-29", "a-17", "a-3"].map(String::from).into();
+    pool.safe = ["a-3", "a-4", "a-5"].map(String::from).into();
+    let mut jobs = DrainJobs::default();
+    let report = leave(&mut jobs, &mut pool, &leaving(&["a"]));
+    assert_eq!((report.status, report.succeeded_units, pool.left("a")), (JobStatus::Succeeded, 27, 3));
+    assert!(report.message.contains("3 objects have other replicas") && report.updated_ms < 1000, "{report:?}");
+    assert_eq!(pool.sent[..2], ["a-17", "a-29"]);
+    assert_eq!(pool.status("a"), SegmentStatus::DRAINED);
+}
+
+#[test]
+fn who_leaves_does_not_wait_for_room_and_takes_nothing_afterwards() {
+    let mut pool = Pool::new(&[("a", 5), ("t", 0)]);
+    pool.no_room = true;
+    let report = leave(&mut DrainJobs::default(), &mut pool, &leaving(&["a"]));
+    assert_eq!((report.status, pool.status("a")), (JobStatus::Failed, SegmentStatus::DRAINING));
+    assert!(report.updated_ms < 500 && report.message.contains("5 objects find no room"), "{report:?}");
+    let mut alone = Pool::new(&[("a", 5)]);
+    let report = leave(&mut DrainJobs::default(), &mut alone, &leaving(&["a"]));
+    assert!(report.updated_ms < 500 && report.message.contains("nowhere to go"), "{report:?}");
+}
+
+#[test]
+fn who_leaves_while_an_operator_drains_it_waits_for_that_job() {
+    let mut pool = Pool::new(&[("a", 9), ("t", 0)]);
+    let mut jobs = start(&mut pool, &["a"]);
+    let report = jobs.leave(JobId(Uuid { first: 3, second: 3 }), leaving(&["a"]), &mut pool, at(10)).unwrap();
+    assert_eq!((report.id, jobs.list().len()), (JOB, 1));
+    assert_eq!(leave(&mut jobs, &mut pool, &leaving(&["a"])).status, JobStatus::Succeeded);
 }
 
 #[test]

@@ -173,6 +173,14 @@ fn a_drain_moves_what_is_there_and_says_so() {
     assert_eq!(post("/api/v1/drain_jobs", r#"{"segments":["x"]}"#)["error_message"], "SEGMENT_NOT_FOUND");
     assert_eq!(post("/api/v1/drain_jobs", r#"{"segments":[]}"#)["error_message"], "INVALID_PARAMS");
     assert_eq!(post("/api/v1/drain_jobs/cancel?job_id=1-2", "")["error_message"], "JOB_NOT_FOUND");
+    let misspelt = post("/api/v1/drain_jobs", r#"{"segments":["a"],"target":["b"]}"#);
+    let said = misspelt["error_message"].as_str().unwrap();
+    assert!(
+        misspelt["error_code"] == -600 && said.contains("target") && said.contains("target_segments"),
+        "{misspelt}"
+    );
+    let undone = post("/api/v1/drain_jobs/undo", r#"{"segment":"a"}"#);
+    assert_eq!(undone["error_message"], "UNAVAILABLE_IN_CURRENT_STATUS", "it is not drained");
     let created = post("/api/v1/drain_jobs", r#"{"segments":["a"],"max_concurrency":3}"#);
     assert!(
         created["success"] == true && created["status"] == "CREATED" && created["error_message"] == "",

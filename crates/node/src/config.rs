@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::sync::Arc;
+use std::time::Duration;
 
 use yb_client::ClientConfig;
 use yb_daemon::{BadUsers, DaemonSettings, Users};
@@ -36,6 +37,8 @@ pub struct NodeConfig {
     pub shared_memory: bool,
     /// The memory is this file, and outlives the process; empty: it goes with it.
     pub segment_file: String,
+    /// How long what the node holds is moved elsewhere when it is asked to end; zero: not at all.
+    pub drain: Duration,
     /// Whose keys dummy clients name.
     pub tenant_id: String,
     /// How dummy clients are served; `None`: not at all.
@@ -84,6 +87,12 @@ pub enum ConfigError {
     Security(#[from] SecurityError),
 }
 
+/// Memory that outlives the process stays as it is: another process comes with it.
+fn drain_time(values: &Values) -> Duration {
+    let stays = !values.text("segment_file").is_empty();
+    Duration::from_secs(if stays { 0 } else { values.number("drain_seconds") })
+}
+
 impl NodeConfig {
     /// From settings of [`crate::NODE`].
     ///
@@ -108,6 +117,7 @@ impl NodeConfig {
             segment_bytes: values.number("global_segment_size"),
             populate: values.flag("populate"),
             shared_memory: values.flag("shared_memory") && ClientConfig::default().shared_memory,
+            drain: drain_time(values),
             segment_file: values.text("segment_file").to_owned(),
             tenant_id: values.text("tenant_id").to_owned(),
             dummies: values.flag("serve_dummies").then_some(dummies),
@@ -207,6 +217,13 @@ mod tests {
         assert_eq!((config.port, config.segment_bytes), (50052, 4 << 30));
         assert_eq!(config.listen_host, "0.0.0.0");
         assert_eq!(config.master_address, "127.0.0.1:50051");
+    }
+
+    #[test]
+    fn memory_that_outlives_the_node_is_not_drained() {
+        let seconds = |arguments: &[&str]| config(arguments).drain.as_secs();
+        assert_eq!((seconds(&[]), seconds(&["--drain_seconds=0"]), seconds(&["--drain_seconds=60"])), (3, 0, 60));
+        assert_eq!(seconds(&["--segment_file=/dev/shm/x", "--drain_seconds=60"]), 0);
     }
 
     #[test]

@@ -5,7 +5,8 @@
 //! cleanly when it is asked to end.
 //!
 //! Invariants: nothing is advertised before it listens; a node that says it is ready is mounted; SIGTERM and SIGINT end
-//! it within a second with exit code 0, and the master knows at once.
+//! it with exit code 0 within a second of the time that it has for moving its objects to others (`drain_seconds`), and the
+//! master knows at once.
 #![forbid(unsafe_code)]
 
 mod config;

@@ -1,6 +1,8 @@
 //! A running node.
 
-use yb_client::{Client, Error, Health, MetricsSnapshot};
+use std::time::Duration;
+
+use yb_client::{Client, Departure, Error, Health, MetricsSnapshot};
 use yb_daemon::{Daemon, Doors, StartError};
 
 use crate::{ConfigError, NodeConfig};
@@ -39,6 +41,7 @@ pub struct Node {
     /// Ends first: its calls use the client.
     daemon: Option<Daemon>,
     client: Client,
+    drain: Duration,
 }
 
 impl Node {
@@ -51,7 +54,7 @@ impl Node {
         let doors = config.daemon()?.map(|settings| Doors::open(&settings)).transpose()?;
         let client = Client::connect(config.client()?)?;
         let daemon = doors.map(|doors| doors.serve(client.clone())).transpose()?;
-        Ok(Node { daemon, client })
+        Ok(Node { daemon, client, drain: config.drain })
     }
 
     /// The daemon that serves dummy clients, if there is one.
@@ -82,6 +85,20 @@ impl Node {
     /// What was counted.
     pub fn metrics(&self) -> MetricsSnapshot {
         self.client.metrics()
+    }
+
+    /// Has what the node holds moved to others, as far as its setting and `goes_on` allow. Nothing more is put here from
+    /// then on: to be followed by [`Node::stop`].
+    pub fn drain(&self, goes_on: impl FnMut() -> bool) {
+        if self.drain.is_zero() {
+            return;
+        }
+        match self.client.drain(self.drain, goes_on) {
+            Ok(Departure { moved_objects, moved_bytes, left_objects, message, .. }) => {
+                tracing::info!(moved_objects, moved_bytes, left_objects, message, "what this node held was moved");
+            }
+            Err(error) => tracing::warn!(%error, "nothing more is moved to other nodes"),
+        }
     }
 
     /// Leaves the pool.

@@ -15,6 +15,8 @@ const USAGE: u8 = 2;
 
 /// Runs a node until SIGTERM, SIGINT or SIGHUP. `program` is the name to show; `arguments` do not contain it.
 ///
+/// The first signal lets it move what it holds to other nodes, for `drain_seconds`; a second one ends that.
+///
 /// Exit codes: 0 after a signal, 1 when the node could not start, 2 for wrong arguments.
 pub fn run(program: &str, arguments: &[String]) -> ExitCode {
     let environment = |name: &str| std::env::var(name).ok();
@@ -75,6 +77,7 @@ fn serve(program: &str, values: &Values) -> ExitCode {
     let _ = writeln!(std::io::stdout(), "{ready}").and_then(|()| std::io::stdout().flush());
     let signal = signals.forever().next();
     tracing::info!(?signal, "leaving the pool");
+    node.drain(|| signals.pending().next().is_none());
     node.stop();
     ExitCode::SUCCESS
 }

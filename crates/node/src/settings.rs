@@ -41,6 +41,8 @@ pub static NODE: Table = Table {
                     .unit(Unit::Bytes)
                     .no_effect("a node reads and writes nothing itself"),
                 Setting::ours("segment_file", Kind::Text, "", "The memory is this file, on a tmpfs or hugetlbfs of this host (/dev/shm/...), with PATH.directory beside it, and outlives the process: the next one with the same file and size takes over what is in it. Other processes reach it over TCP. Empty: it goes with the process."),
+                Setting::ours("drain_seconds", Kind::U32, "3", "When the node is asked to end (TERM, INT), seconds for which what it holds is moved to other nodes first: what is read lately first, what has other replicas not at all; the rest goes with it. 0: nothing is moved. With segment_file nothing is moved either, as the next process has it. A second signal ends it at once.")
+                    .range(0, 86_400),
                 Setting::peer("use_mmap_arena_allocator", Kind::Bool, "false", "One arena for mapped buffers.")
                     .no_effect("a segment is one mapping"),
                 Setting::peer("mmap_arena_pool_size", Kind::U64, "8589934592", "Size of that arena.")

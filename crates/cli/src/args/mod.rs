@@ -38,7 +38,7 @@ pub enum Command {
     /// Run a master; flags as of mooncake_master (see: yuebing master --help)
     #[command(disable_help_flag = true)]
     Master(DaemonArgs),
-    /// Run a storage node; flags as of mooncake_client (see: yuebing node --help)
+    /// Run a storage node; flags as of mooncake_client (see: yuebing node --help). To empty one: yuebing node drain
     #[command(disable_help_flag = true)]
     Node(DaemonArgs),
     /// Run an HTTP metadata server for Transfer Engines, as mooncake_http_metadata_server does
@@ -70,7 +70,7 @@ pub enum Command {
     Tenants(TenantsArgs),
     /// Show copy and move tasks, and jobs that empty segments
     Tasks(TasksArgs),
-    /// Move everything off segments before their node leaves; watch or call off such a job
+    /// Move everything off nodes before they end, and wait for it; the same as yuebing node drain
     Drain(DrainArgs),
     /// Settings: what they mean, what holds, and where it came from
     #[command(subcommand)]

@@ -1,6 +1,6 @@
 //! The command lines that look at a pool and change it.
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::AdminAddress;
 use crate::size::Size;
@@ -16,26 +16,37 @@ pub struct StatusArgs {
     pub json: bool,
 }
 
-/// `drain`
+/// `drain`, `node drain`
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Waits until the nodes are empty and shows how far that is; Ctrl-C ends the waiting, not the drain.\n\
+                        Exit codes: 0 they are empty, 1 something stays (it says what and why, and the nodes take objects \
+                        again), 2 wrong command line, 4 master unreachable, 130 interrupted."
+)]
 pub struct DrainArgs {
-    /// Names of the segments to empty, as `yuebing status` shows them
-    #[arg(value_name = "SEGMENT", conflicts_with = "job")]
-    pub segments: Vec<String>,
-    /// Only these segments take the objects [default: all others]
-    #[arg(long, value_name = "SEGMENT")]
+    /// Nodes to empty: names of their segments as `yuebing status` shows them (10.0.0.5:50052), hosts, or ids of clients
+    #[arg(value_name = "NODE", conflicts_with = "job")]
+    pub nodes: Vec<String>,
+    /// Only these nodes take the objects [default: all others]
+    #[arg(long, value_name = "NODE")]
     pub to: Vec<String>,
-    /// Moves under way at a time; nodes of Mooncake ask for work once a second, so give them 16 or more
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
+    /// Moves under way at a time
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..))]
     pub concurrency: u32,
-    /// A job that runs already
+    /// Give up after so many seconds; what was moved by then stays where it is [default: as long as something moves]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    pub deadline: Option<u32>,
+    /// Begin it and do not wait for its end
+    #[arg(long, conflicts_with = "watch")]
+    pub no_wait: bool,
+    /// Wait for the end, as without it
+    #[arg(long, hide = true)]
+    pub watch: bool,
+    /// A drain that runs already, or has ended
     #[arg(long, value_name = "ID")]
     pub job: Option<String>,
-    /// Wait for the end of the job and show how far it is
+    /// Call the drain off, or take it back when it has ended: the nodes take objects again
     #[arg(long)]
-    pub watch: bool,
-    /// Call the job off; its segments take objects again
-    #[arg(long, requires = "job")]
     pub cancel: bool,
     /// Where to ask
     #[command(flatten)]
@@ -43,6 +54,15 @@ pub struct DrainArgs {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
+}
+
+/// What stands behind `yuebing node` but is no flag of a node.
+#[derive(Debug, Parser)]
+#[command(name = "yuebing node drain", about = "Move everything off nodes before they end")]
+pub struct NodeDrain {
+    /// As of `yuebing drain`
+    #[command(flatten)]
+    pub args: DrainArgs,
 }
 
 /// `top`

@@ -81,6 +81,7 @@ pub(crate) fn dispatch(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outco
         Rpc::SyncDirectory => directory::sync(context, reply),
         Rpc::TellDirectory => directory::tell(context, reply),
         Rpc::Attend => own::attend(context, reply),
+        Rpc::Depart => own::depart(context, reply),
         Rpc::ReportSuspect => own::report_suspect(context, reply),
         Rpc::ReportSlow => own::report_slow(context, reply),
         Rpc::ReportCorrupt => own::report_corrupt(context, reply),

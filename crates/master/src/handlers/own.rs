@@ -1,15 +1,18 @@
 //! Functions of our own.
 
+use std::time::Duration;
+
 use yb_catalog::ReplicaName;
+use yb_jobs::CreateRefusal;
 use yb_rpc::{Outcome, Reply};
 use yb_types::{ErrorCode, Generation};
 use yb_wire::call;
-use yb_wire::messages::{HelloReply, QuiesceQuestion};
+use yb_wire::messages::{DepartReply, HelloReply, QuiesceQuestion};
 
 use crate::attendance;
 use crate::doubts::{self, Finding};
 use crate::nodes::{MASTER_CAPABILITIES, keeper};
-use crate::service::Context;
+use crate::service::{Context, encode_body};
 use crate::suspects::{self, Report};
 
 pub(crate) fn hello(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
@@ -30,6 +33,30 @@ pub(crate) fn attend(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome
         tracing::debug!(%client, "too many writers attend");
     }
     context.typed::<call::Attend>(reply, |_, _| Ok(()))
+}
+
+/// A client that lends memory is about to end.
+pub(crate) fn depart(context: &mut Context<'_, '_>, mut reply: Reply<'_>) -> Outcome {
+    let Some(args) = context.args::<call::Depart>() else { return reply.bad_arguments() };
+    let shared = context.shared;
+    let within = Duration::from_millis(args.within_ms);
+    let report = shared.jobs.leave(shared, args.client_id, within).map_err(|refusal| match refusal {
+        // It names no segment: it has none.
+        CreateRefusal::Params => ErrorCode::SEGMENT_NOT_FOUND,
+        refusal => refusal.code(),
+    });
+    let answer = report.as_ref().map_err(|code| *code).map(|report| DepartReply {
+        ended: report.status.is_terminal(),
+        moved_units: report.succeeded_units,
+        moved_bytes: report.migrated_bytes,
+        left_units: report.left_units,
+        message: &report.message,
+    });
+    context.count((1, u64::from(answer.is_err())));
+    match encode_body::<call::Depart>(context.profile, &answer, reply.body()) {
+        Ok(()) => reply.done(),
+        Err(error) => reply.failed(error),
+    }
 }
 
 /// A client found nobody at the data address of a node.

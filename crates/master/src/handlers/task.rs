@@ -92,6 +92,7 @@ struct Assigned {
     kind: TaskType,
     payload: Vec<u8>,
     created_ms: u64,
+    retries: bool,
 }
 
 pub(crate) fn fetch_tasks(context: &mut Context<'_, '_>, mut reply: Reply<'_>) -> Outcome {
@@ -102,7 +103,8 @@ pub(crate) fn fetch_tasks(context: &mut Context<'_, '_>, mut reply: Reply<'_>) -
         let mut tasks = context.shared.jobs.tasks.lock();
         tasks.fetch(args.client_id, most, both_clocks(context.now()), |task| {
             let (kind, payload) = (task.work.task_type(), task.work.to_json());
-            assigned.push(Assigned { id: task.id.0, kind, payload, created_ms: task.created_ms });
+            let retries = !matches!(task.purpose, Purpose::Leave(_));
+            assigned.push(Assigned { id: task.id.0, kind, payload, created_ms: task.created_ms, retries });
         });
         tasks.limits().max_retry_attempts
     };
@@ -111,7 +113,7 @@ pub(crate) fn fetch_tasks(context: &mut Context<'_, '_>, mut reply: Reply<'_>) -
         r#type: task.kind,
         payload: &task.payload,
         created_at_ms_epoch: signed(task.created_ms),
-        max_retry_attempts,
+        max_retry_attempts: if task.retries { max_retry_attempts } else { 0 },
     });
     let answer = Ok(assignments.collect());
     context.count((1, 0));

@@ -1,5 +1,7 @@
 //! The pool as drain jobs see it.
 
+use std::time::Duration;
+
 use yb_catalog::{Elsewhere, Held, HoldingsCursor, Tenant};
 use yb_jobs::{
     Cursor, DrainRequest, Grounds, JobId, Lookout, MoveWork, Now, Obstacle, Placing, Purpose, Scan, TaskId, Unit,
@@ -8,6 +10,9 @@ use yb_jobs::{
 use yb_types::{DEFAULT_TENANT, SegmentStatus};
 
 use crate::shared::Shared;
+
+/// What was leased to a reader, or written, as short a time ago is likely to be read again.
+const LATELY: Duration = Duration::from_secs(10);
 
 pub(super) struct MasterGrounds<'a> {
     pub(super) shared: &'a Shared,
@@ -47,6 +52,8 @@ impl Grounds for MasterGrounds<'_> {
             units.push(Unit {
                 name: UnitName { segment: segment.to_owned(), tenant, key: holding.key.into() },
                 size: holding.size,
+                hot: holding.pinned || holding.read_until + LATELY > self.now.mono,
+                safe: holding.safe,
                 obstacle: match holding.held {
                     Held::Ready => None,
                     Held::Unfinished => Some(Obstacle::Unfinished),
@@ -55,6 +62,10 @@ impl Grounds for MasterGrounds<'_> {
             });
         });
         Scan { units, next: next.map(|cursor| Cursor(cursor.0)) }
+    }
+
+    fn largest_target(&mut self, request: &DrainRequest) -> u64 {
+        self.shared.catalog.largest_beside(&request.segments, &request.targets)
     }
 
     fn send(&mut self, job: JobId, unit: &Unit, request: &DrainRequest) -> Placing {
@@ -72,7 +83,8 @@ impl Grounds for MasterGrounds<'_> {
             Elsewhere::Duplicate => return Placing::Blocked(Obstacle::Busy),
         };
         let work = MoveWork { tenant: name.clone(), key: key.clone(), source: segment.clone(), target };
-        match self.shared.jobs.give(Work::Move(work), Purpose::Drain(job), owner, self.now) {
+        let purpose = if request.leaver.is_some() { Purpose::Leave(job) } else { Purpose::Drain(job) };
+        match self.shared.jobs.give(Work::Move(work), purpose, owner, self.now) {
             Ok(task) => Placing::Task(task),
             Err(_) => Placing::Blocked(Obstacle::QueueFull),
         }

@@ -64,12 +64,19 @@ pub(crate) enum Left {
     Segment(String),
 }
 
+/// Between two looks while a drain has more to look at.
+const HURRIED_PERIOD: Duration = Duration::from_millis(1);
 /// Between two looks while a drain runs.
 const BUSY_PERIOD: Duration = Duration::from_millis(500);
 /// Between two looks otherwise.
 const IDLE_PERIOD: Duration = Duration::from_secs(1);
 /// While hot objects are looked for, or lost replicas are made again.
 const HEAT_PERIOD: Duration = Duration::from_millis(100);
+
+/// Moves under way at a time of a client that is about to end: it works on them one after the other, and asks for some at a time.
+const LEAVERS_MOVES: u32 = 64;
+/// What a client that is about to end may ask for at most.
+const LEAVERS_TIME: Duration = Duration::from_secs(24 * 3600);
 
 /// The time of a call in both clocks.
 pub(crate) fn both_clocks(now: MonotonicTime) -> Now {
@@ -120,9 +127,39 @@ impl Jobs {
         Ok(id)
     }
 
+    /// Has the segments of a client that is about to end emptied as far as `within` allows; to be called again and again.
+    pub(crate) fn leave(
+        &self,
+        shared: &Shared,
+        client: ClientId,
+        within: Duration,
+    ) -> Result<DrainReport, CreateRefusal> {
+        let segments = shared.catalog.names_of(client);
+        let request = DrainRequest {
+            segments,
+            max_concurrency: LEAVERS_MOVES,
+            within: Some(within.min(LEAVERS_TIME)),
+            leaver: Some(client),
+            ..DrainRequest::default()
+        };
+        let (id, now) = (JobId(self.rng.lock().uuid()), both_clocks(shared.clock.now()));
+        let report = self.drains.lock().leave(id, request, &mut MasterGrounds { shared, now }, now)?;
+        if report.id == id {
+            tracing::info!(job = %id.0, %client, segments = report.segments.join(", "), "a client leaves: its segments are emptied");
+            self.waker.wake();
+        }
+        Ok(report)
+    }
+
     pub(crate) fn cancel_drain(&self, shared: &Shared, id: JobId) -> Result<(), CancelRefusal> {
         let now = both_clocks(shared.clock.now());
         self.drains.lock().cancel(id, &mut MasterGrounds { shared, now }, now)
+    }
+
+    /// Lets a drained segment take objects again.
+    pub(crate) fn undo_drain(&self, shared: &Shared, segment: &str) -> Result<(), CreateRefusal> {
+        let now = both_clocks(shared.clock.now());
+        self.drains.lock().undo(segment, &mut MasterGrounds { shared, now })
     }
 
     pub(crate) fn query_drain(&self, id: JobId) -> Option<DrainReport> {
@@ -165,7 +202,7 @@ impl Jobs {
             drains.task_ended(ended, now);
         }
         drains.step(&mut MasterGrounds { shared, now }, now);
-        let busy = !drains.is_idle();
+        let (busy, hurried) = (!drains.is_idle(), drains.is_hurried());
         drop(drains);
         let repairing = {
             let mut repairs = self.repairs.lock();
@@ -174,7 +211,9 @@ impl Jobs {
             !repairs.is_idle()
         };
         self.heat.propose(shared, now);
-        if self.heat.is_on() || repairing {
+        if hurried {
+            HURRIED_PERIOD
+        } else if self.heat.is_on() || repairing {
             HEAT_PERIOD
         } else if busy {
             BUSY_PERIOD

@@ -1,5 +1,7 @@
 //! Jobs and tasks for the admin server.
 
+use std::time::Duration;
+
 use yb_admin::{DrainOrder, DrainRow, Jobs};
 use yb_jobs::{DrainReport, DrainRequest, JobId};
 use yb_types::{ErrorCode, Uuid};
@@ -18,6 +20,7 @@ fn row(report: DrainReport) -> DrainRow {
         updated_ms: report.updated_ms,
         segments: report.segments,
         succeeded: report.succeeded_units,
+        dropped: report.dropped_units,
         failed: report.failed_units,
         blocked: report.blocked_units,
         active: report.active_units,
@@ -29,8 +32,9 @@ fn row(report: DrainReport) -> DrainRow {
 
 impl Jobs for MasterJobs {
     fn create_drain(&self, order: DrainOrder) -> Result<Uuid, ErrorCode> {
-        let DrainOrder { segments, target_segments: targets, max_concurrency } = order;
-        let request = DrainRequest { segments, targets, max_concurrency };
+        let DrainOrder { segments, target_segments: targets, max_concurrency, deadline_seconds } = order;
+        let within = (deadline_seconds > 0).then(|| Duration::from_secs(deadline_seconds.into()));
+        let request = DrainRequest { segments, targets, max_concurrency, within, leaver: None };
         self.0.jobs.create_drain(&self.0, request).map(|id| id.0).map_err(|refusal| refusal.code())
     }
 
@@ -44,6 +48,10 @@ impl Jobs for MasterJobs {
 
     fn cancel_drain(&self, id: Uuid) -> Result<(), ErrorCode> {
         self.0.jobs.cancel_drain(&self.0, JobId(id)).map_err(|refusal| refusal.code())
+    }
+
+    fn undo_drain(&self, segment: &str) -> Result<(), ErrorCode> {
+        self.0.jobs.undo_drain(&self.0, segment).map_err(|refusal| refusal.code())
     }
 
     fn tasks(&self) -> [usize; 3] {

@@ -50,6 +50,31 @@ pub struct QuiesceConfirmation {
     pub generation: u64,
 }
 
+/// A client that lends memory is about to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pack)]
+#[pack(args)]
+pub struct DepartArgs {
+    /// Who.
+    pub client_id: ClientId,
+    /// Milliseconds that it stays at most, counted from its first request.
+    pub within_ms: u64,
+}
+
+/// How far its objects have been moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pack)]
+pub struct DepartReply<'a> {
+    /// Nothing more is moved: it may go.
+    pub ended: bool,
+    /// Objects moved.
+    pub moved_units: u64,
+    /// Bytes moved.
+    pub moved_bytes: u64,
+    /// Objects still there, as far as is known, those with other replicas among them.
+    pub left_units: u64,
+    /// One line for people.
+    pub message: &'a str,
+}
+
 /// A client found nobody at the data address of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pack)]
 #[pack(args)]

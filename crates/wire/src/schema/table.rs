@@ -363,6 +363,8 @@ rpc_table! {
         ReportCorruptArgs<'a> => ErrorOr<()>, "a client of ours read other bytes of a replica than were written; -704 when it is not there any more, or has another checksum";
     Attend "Attend" Yuebing Own V0_3_9:
         ClientArgs => ErrorOr<()>, "a client of ours writes, over this connection among others: if all of them end, it has ended";
+    Depart "Depart" Yuebing Own V0_3_9:
+        DepartArgs => ErrorOr<DepartReply<'a>>, "a client of ours is about to end: its objects go elsewhere as far as its time allows; asked again and again; -101 when it lends nothing";
     PollDoubts "PollDoubts" Yuebing Own V0_3_9:
         PollDoubtsArgs<'a> => ErrorOr<Vec<DoubtQuestion>>, "a node of ours tells what lies at replicas in doubt and takes new questions";
 }

@@ -144,6 +144,7 @@ mod tests {
         "max_total_finished_tasks",
         "max_total_pending_tasks",
         "max_total_processing_tasks",
+        "max_unfinished_per_client",
         "pending_task_timeout_sec",
         "processing_task_timeout_sec",
         "max_retry_attempts",

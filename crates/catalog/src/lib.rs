@@ -58,6 +58,7 @@ mod settings;
 mod shard;
 mod shares;
 mod slab;
+mod standing;
 mod stats;
 mod strategies;
 mod suspects;

@@ -158,7 +158,14 @@ impl Catalog {
         let feed = registry.keepers().feed(client, segment.id, *again);
         self.segments.note_feed(feed.is_some());
         let place = |index| Place { index, quiet_until, mounted: now, room, feed };
-        self.segments.add(registry, |index| MountedSegment::new(segment, client, place(index), &self.settings));
+        // The registry gives itself away for the time.
+        let mut standings = std::mem::take(registry.standings());
+        self.segments.add(registry, |index| {
+            let mounted = MountedSegment::new(segment, client, place(index), &self.settings);
+            standings.settle(&mounted, *again);
+            mounted
+        });
+        *registry.standings() = standings;
     }
 
     /// Takes a segment out of the pool. An unknown id is fine: it is out.

@@ -15,6 +15,7 @@ use crate::directory::Keepers;
 use crate::placement::PlacementView;
 use crate::room::RoomIndex;
 use crate::segment::{MountedSegment, Reach};
+use crate::standing::Standings;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard};
 
@@ -54,6 +55,7 @@ pub(crate) struct Registry {
     vacant: Vec<u32>,
     lost: Vec<LostRange>,
     keepers: Keepers,
+    standings: Standings,
     /// When the master began to answer; leases of its forerunner are older.
     born: Option<MonotonicTime>,
 }
@@ -98,6 +100,11 @@ impl Registry {
         };
         let others = self.by_id.values().filter(|other| other.owner() != client);
         others.filter(is_there).map(|other| other.owner()).collect()
+    }
+
+    /// What a forerunner of this master emptied.
+    pub fn standings(&mut self) -> &mut Standings {
+        &mut self.standings
     }
 
     /// The clients that keep directories.

@@ -83,6 +83,48 @@ fn a_node_is_emptied_and_may_go_and_a_drain_can_be_taken_back() {
     all_there(&client);
 }
 
+/// What is to be in the log is there a moment later.
+fn written() {
+    yb_env::sleep(Duration::from_millis(500));
+}
+
+/// With a log, a restarted master knows what was emptied, and goes on with what was being emptied.
+#[test]
+fn drains_outlive_their_master() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = format!("--journal_file={}", directory.path().join("log").display());
+    let mut master = Master::start(&["--default_kv_lease_ttl=500", &log]);
+    let client = master.client(Way::Tcp);
+    let node = full(&master, &client);
+    let other = master.node(Way::Tcp, &[]);
+    let drain =
+        |master: &Master, more: &[&str]| code(&master.command(&[&["node", "drain", &name(&node)], more].concat()));
+    // Nothing gets through to the other one.
+    other.process.signal(Signal::STOP).unwrap();
+    assert_eq!(drain(&master, &["--no-wait"]), 0);
+    assert_eq!(status_of(&master, &name(&node)), "DRAINING");
+    written();
+    master.process.kill();
+    master.start_again();
+    other.process.signal(Signal::CONT).unwrap();
+    wait_until("the drain goes on and ends", || status_of(&master, &name(&node)) == "DRAINED");
+    all_there(&client);
+    written();
+    for _ in 0..2 {
+        master.process.kill();
+        master.start_again();
+        wait_until("the node is back", || !status_of(&master, &name(&node)).is_empty());
+        assert_eq!(status_of(&master, &name(&node)), "DRAINED");
+    }
+    assert_eq!(drain(&master, &["--cancel"]), 0);
+    assert_eq!(status_of(&master, &name(&node)), "OK");
+    written();
+    master.process.kill();
+    master.start_again();
+    wait_until("the node is back", || !status_of(&master, &name(&node)).is_empty());
+    assert_eq!(status_of(&master, &name(&node)), "OK");
+}
+
 #[test]
 fn a_drain_that_hangs_is_left_called_off_and_bounded() {
     let master = Master::start(&[]);

@@ -45,7 +45,7 @@ fn a_master_is_killed_again_and_again(way: Way) {
         client.put(format!("key-{key}"), &value(key, LEN), &plain).unwrap();
     }
     let limit = common::PATIENCE;
-    for round in 0..6 {
+    for round in 0..10 {
         told();
         master.process.kill();
         let failure = client.get("key-0").unwrap_err();

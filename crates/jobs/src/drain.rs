@@ -144,6 +144,8 @@ pub struct DrainReport {
     pub message: String,
 }
 
+/// Time that nodes have to come back to a master that was restarted.
+const COMING_BACK: Duration = Duration::from_secs(60);
 /// Times a unit may fail.
 const TRIES: u8 = 3;
 /// Between two passes of which the first moved nothing.
@@ -211,6 +213,8 @@ struct DrainJob {
     until: Option<MonotonicTime>,
     /// There is more to look at than one step does.
     hurried: bool,
+    /// Segments that are not there by now are not waited for.
+    settled: MonotonicTime,
 }
 
 /// All jobs: those that run, and the last that ended.
@@ -238,6 +242,23 @@ impl DrainJobs {
         for segment in &request.segments {
             grounds.set_status(segment, SegmentStatus::DRAINING);
         }
+        self.begin(id, request, members, now);
+        Ok(())
+    }
+
+    /// Goes on with segments that came back `DRAINING` after a restart of the master; others are passed over.
+    pub fn resume(&mut self, id: JobId, request: DrainRequest, grounds: &mut dyn Grounds, now: Now) {
+        let mut look = |segment: &String| grounds.look(segment).filter(|look| look.status == SegmentStatus::DRAINING);
+        let members: Option<Vec<u32>> = request.segments.iter().map(|name| Some(look(name)?.members)).collect();
+        if let Some(members) = members {
+            self.begin(id, request, members, now);
+            if let Some(job) = self.jobs.get_mut(&id) {
+                job.settled = now.mono + COMING_BACK;
+            }
+        }
+    }
+
+    fn begin(&mut self, id: JobId, request: DrainRequest, members: Vec<u32>, now: Now) {
         let job = DrainJob {
             id,
             hot_only: request.leaver.is_some(),
@@ -262,10 +283,10 @@ impl DrainJobs {
             not_before: now.mono,
             progress: now.mono,
             hurried: true,
+            settled: now.mono,
         };
         self.jobs.insert(id, job);
         self.running.insert(id);
-        Ok(())
     }
 
     /// Lets a client leave that asks for it again and again: the first time a job begins that has its segments emptied as far
@@ -493,7 +514,7 @@ impl DrainJob {
             }
         }
         self.hurried = self.status == JobStatus::Planning;
-        if self.left > 0 && self.largest_target == 0 && !self.hurried {
+        if self.left > 0 && self.largest_target == 0 && !self.hurried && now.mono >= self.settled {
             self.end_without_target(grounds, now);
         }
     }
@@ -635,7 +656,8 @@ impl DrainJob {
             self.hot_only = pass.sent > 0;
             return;
         }
-        if pass.sent == 0 && self.largest_target == 0 && pass.no_room > 0 {
+        let is_settled = now.mono >= self.settled;
+        if pass.sent == 0 && self.largest_target == 0 && pass.no_room > 0 && is_settled {
             return self.end_without_target(grounds, now);
         }
         if let Some(why) = self.why_no_more(&pass, now) {
@@ -657,7 +679,7 @@ impl DrainJob {
         if stays == given_up {
             return Some(format!("{given_up} objects failed {TRIES} times; last: {last}"));
         }
-        if stays == given_up + too_large {
+        if stays == given_up + too_large && now.mono >= self.settled {
             let largest = self.largest_target;
             return Some(format!(
                 "{too_large} objects are larger than every allowed segment, of which the largest has {largest} bytes; \

@@ -347,6 +347,28 @@ fn who_leaves_while_an_operator_drains_it_waits_for_that_job() {
 }
 
 #[test]
+fn a_drain_that_goes_on_after_a_restart_waits_for_the_others_to_come_back() {
+    let mut pool = Pool::new(&[("a", 5)]);
+    pool.set_status("a", SegmentStatus::DRAINING);
+    pool.no_room = true;
+    let mut jobs = DrainJobs::default();
+    jobs.resume(JOB, request(&["nowhere"], 4), &mut pool, at(0));
+    assert!(jobs.is_idle());
+    jobs.resume(JOB, request(&["a"], 4), &mut pool, at(0));
+    assert_eq!(run(&mut jobs, &mut pool, 20_000, |_| true).status, JobStatus::Running);
+    pool.segments.insert("t".into(), (SegmentStatus::OK, BTreeSet::new()));
+    pool.no_room = false;
+    let mut ms = 20_000;
+    while !jobs.is_idle() {
+        ms += 500;
+        jobs.step(&mut pool, at(ms));
+        pool.work(true).iter().for_each(|ended| jobs.task_ended(ended, at(ms)));
+        assert!(ms < 25_000);
+    }
+    assert_eq!(pool.status("a"), SegmentStatus::DRAINED);
+}
+
+#[test]
 fn nothing_blocks_for_ever() {
     let mut pool = Pool::new(&[("a", 1), ("t", 0)]);
     pool.obstacles.insert("a-0".into(), Obstacle::Busy);

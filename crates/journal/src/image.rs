@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use yb_types::SegmentId;
+use yb_types::{SegmentId, SegmentStatus};
 use yb_wire::messages::DirectoryEntry;
 
 use crate::frame::{self, Next};
@@ -47,6 +47,8 @@ pub struct Image {
     pub alive_ms: u64,
     /// By the number that the log gave them.
     pub segments: BTreeMap<u32, Held>,
+    /// Segments that are being emptied, or were.
+    pub statuses: BTreeMap<SegmentId, SegmentStatus>,
     /// The last number that the log gave.
     pub last_number: u32,
     /// Bytes of whole records; what is behind them was torn and never acknowledged.
@@ -133,6 +135,8 @@ impl Image {
                 let offset = noted.entry()?.offset;
                 self.segments.get_mut(number)?.entries.insert(offset, noted.0.into());
             }
+            Record::Status(id, SegmentStatus::OK) => drop(self.statuses.remove(id)),
+            Record::Status(id, status) => drop(self.statuses.insert(*id, *status)),
         }
         Some(())
     }
@@ -144,6 +148,9 @@ impl Image {
             Record::Life(self.life).append(log);
         }
         Record::Alive(self.alive_ms).append(log);
+        for (id, status) in &self.statuses {
+            Record::Status(*id, *status).append(log);
+        }
         for (number, held) in &self.segments {
             Record::Mounted(*number, held.note.clone()).append(log);
             for body in held.entries.values() {

@@ -1,6 +1,6 @@
 //! What a master writes into its log.
 
-use yb_types::{ClientId, Segment, SegmentId};
+use yb_types::{ClientId, Segment, SegmentId, SegmentStatus};
 use yb_wire::messages::DirectoryEntry;
 
 use crate::text::{put, put_entry, put_text, put_uuid, take, take_entry, take_text, take_u64, take_uuid};
@@ -81,6 +81,8 @@ pub enum Record<'a> {
     Strike(u32, u64),
     /// An object was published in the segment.
     Note(u32, Noted<'a>),
+    /// The segment of this id, whoever keeps its directory, is being emptied, was emptied, or takes objects again.
+    Status(SegmentId, SegmentStatus),
 }
 
 fn number(body: &mut Vec<u8>, kind: u8, segment: u32) {
@@ -142,6 +144,11 @@ impl<'a> Record<'a> {
                 number(body, b'N', *segment);
                 body.extend_from_slice(noted.0);
             }
+            Record::Status(id, status) => {
+                body.push(b'D');
+                put_uuid(body, id.0);
+                put(body, &[u64::try_from(status.0).unwrap_or(0)]);
+            }
         }
     }
 
@@ -173,6 +180,12 @@ impl<'a> Record<'a> {
                 let noted = Noted(std::mem::take(rest));
                 noted.entry()?;
                 Record::Note(segment, noted)
+            }
+            b'D' => {
+                let id = SegmentId(take_uuid(rest)?);
+                let status = SegmentStatus(i32::try_from(take_u64(rest)?).ok()?);
+                let is_known = [SegmentStatus::OK, SegmentStatus::DRAINING, SegmentStatus::DRAINED].contains(&status);
+                Record::Status(id, Some(status).filter(|_| is_known)?)
             }
             _ => return None,
         };

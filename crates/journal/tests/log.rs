@@ -3,7 +3,7 @@
 
 use yb_env::Rng;
 use yb_journal::{Damage, FORMAT, Head, Image, Record, SegmentNote, read};
-use yb_types::{ClientId, ReplicaId, SegmentId, Uuid};
+use yb_types::{ClientId, ReplicaId, SegmentId, SegmentStatus, Uuid};
 use yb_wire::messages::DirectoryEntry;
 
 fn note(number: u32, id: u64) -> SegmentNote {
@@ -49,7 +49,10 @@ fn written(rng: &mut Rng, records: usize) -> (Vec<u8>, Vec<(usize, Image)>) {
             (1, _) => Record::Alive(1000 + n),
             (2, Some(number)) => Record::Gone(number),
             (3, Some(number)) => Record::Clear(number),
-            (4..=6, Some(number)) => Record::Strike(number, 64 * rng.below(8)),
+            (4, _) => {
+                Record::Status(SegmentId(Uuid { first: rng.below(3), second: 0 }), SegmentStatus(1 + (n % 3) as i32))
+            }
+            (5..=6, Some(number)) => Record::Strike(number, 64 * rng.below(8)),
             (7.., Some(number)) => {
                 yb_journal::text::put_entry(&mut body, &entry(64 * rng.below(8), key.as_bytes()));
                 Record::Note(number, yb_journal::Noted(&body))

@@ -75,6 +75,8 @@ const HEAT_PERIOD: Duration = Duration::from_millis(100);
 
 /// Moves under way at a time of a client that is about to end: it works on them one after the other, and asks for some at a time.
 const LEAVERS_MOVES: u32 = 64;
+/// Moves under way at a time of a drain that an earlier master began.
+const RESUMED_MOVES: u32 = 16;
 /// What a client that is about to end may ask for at most.
 const LEAVERS_TIME: Duration = Duration::from_secs(24 * 3600);
 
@@ -198,6 +200,12 @@ impl Jobs {
             self.heat.task_ended(shared, ended);
         }
         let mut drains = self.drains.lock();
+        for name in shared.catalog.take_resumed() {
+            tracing::info!(segment = name, "a drain goes on that the master before this one began");
+            let request =
+                DrainRequest { segments: vec![name], max_concurrency: RESUMED_MOVES, ..DrainRequest::default() };
+            drains.resume(JobId(self.rng.lock().uuid()), request, &mut MasterGrounds { shared, now }, now);
+        }
         for ended in &ended {
             drains.task_ended(ended, now);
         }

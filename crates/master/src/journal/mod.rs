@@ -63,6 +63,7 @@ impl Journal {
             "the log is open; what it knows is offered when its nodes mount again"
         );
         catalog.keep_log(image.segments.values().map(|held| held.note.id));
+        catalog.expect_statuses(image.statuses.clone());
         let mut scribe = Scribe::new(image, catalog.settings().first_replica_id, yb_env::epoch_millis());
         file.append(scribe.waiting()).map_err(|error| options.failed(&error))?;
         scribe.committed(catalog, yb_types::MonotonicTime::default());

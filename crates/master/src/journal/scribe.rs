@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use yb_catalog::{Adopting, Catalog, LoggedSegment, Order, Published, SyncCall};
 use yb_journal::{Held, Image, Record, SegmentNote};
-use yb_types::{ClientId, MonotonicTime, SegmentId};
+use yb_types::{ClientId, MonotonicTime, SegmentId, SegmentStatus};
 
 use crate::handlers::{entry_of, published};
 
@@ -61,9 +61,13 @@ pub(super) struct Scribe {
     /// Of earlier lives, whose clients did not mount again yet.
     loaded: BTreeMap<SegmentId, (u32, Held)>,
     tended: Vec<Tended>,
+    /// Segments that are being emptied or were, as the log says.
+    emptied: BTreeMap<SegmentId, SegmentStatus>,
     /// No longer in the log when what waits is durable.
     dropped: Vec<SegmentId>,
     version: Option<u64>,
+    /// The time is over in which what an earlier life knew comes back.
+    knows_all: bool,
     waiting: Vec<u8>,
     read: Read,
 }
@@ -89,8 +93,10 @@ impl Scribe {
             last_number,
             loaded,
             tended: Vec::new(),
+            emptied: image.statuses,
             dropped: Vec::new(),
             version: None,
+            knows_all: false,
             waiting,
             read: Read::default(),
         }
@@ -157,6 +163,7 @@ impl Scribe {
             return;
         }
         self.version = Some(version);
+        self.follow_statuses(catalog);
         let mut listed: BTreeMap<u64, LoggedSegment> =
             catalog.logged_segments().into_iter().map(|segment| (segment.mount, segment)).collect();
         let (waiting, dropped) = (&mut self.waiting, &mut self.dropped);
@@ -174,6 +181,17 @@ impl Scribe {
                 self.tended.push(tended);
             }
         }
+    }
+
+    /// Segments that are being emptied since the last look, that were, and that take objects again or are gone.
+    fn follow_statuses(&mut self, catalog: &Catalog) {
+        let now = catalog.emptied();
+        let over = self.emptied.keys().filter(|id| !now.contains_key(id)).map(|id| (*id, SegmentStatus::OK));
+        let changed = now.iter().filter(|(id, status)| self.emptied.get(id) != Some(status));
+        for (id, status) in over.chain(changed.map(|(id, status)| (*id, *status))) {
+            Record::Status(id, status).append(&mut self.waiting);
+        }
+        self.emptied = now;
     }
 
     /// A segment is mounted: what the log says of it counts if its client says that it is the memory of before.
@@ -198,9 +216,12 @@ impl Scribe {
 
     /// What nobody mounted in time is struck out of the log.
     fn forget_loaded(&mut self, catalog: &Catalog, now: MonotonicTime) {
-        if self.loaded.is_empty() || catalog.is_relearning(now) {
+        if self.knows_all || catalog.is_relearning(now) {
             return;
         }
+        self.knows_all = true;
+        catalog.expect_no_more_statuses();
+        self.follow_statuses(catalog);
         for (id, (number, _)) in std::mem::take(&mut self.loaded) {
             Record::Gone(number).append(&mut self.waiting);
             self.dropped.push(id);

@@ -54,7 +54,16 @@ if os.environ.get("MOONCAKE_STORE_BACKEND", "cpp") not in ("cpp", "rs"):
     raise ValueError("MOONCAKE_STORE_BACKEND has to be 'cpp' or 'rs'")
 
 _INVALID = -600
-_MISSING: Any = object()
+
+
+class _Required:
+    """In the place of an argument that has no default; `help()` shows it."""
+
+    def __repr__(self) -> str:
+        return "<required>"
+
+
+_MISSING: Any = _Required()
 _live: weakref.WeakSet[MooncakeDistributedStore] = weakref.WeakSet()
 
 
@@ -85,10 +94,21 @@ class MooncakeDistributedStore(TensorCalls, ParallelTensorCalls, TensorFileCalls
     ) -> int:
         """Joins a pool: 0, or -600 (see `last_error`).
 
-        Either the first seven by position or by name, or one dict `config` whose values are taken as text, with the
-        keys `local_hostname` and `metadata_server` (required), `global_segment_size` and `local_buffer_size`
-        (bytes, or text such as "1.5 GB"; 16 MiB each), `protocol` ("tcp"), `rdma_devices`, `master_server_addr`
-        ("127.0.0.1:50051"), `tenant_id`. `local_hostname` is `host` or `host:port`; `metadata_server` has to be
+        Either the first seven, all of them, by position or by name, and what follows them by choice; or one dict, by position
+        or as `config`, whose values are taken as text:
+
+            local_hostname, metadata_server    required
+            global_segment_size                16777216 (16 MiB); bytes, or text such as "1.5 GB"
+            local_buffer_size                  16777216
+            protocol                           "tcp"
+            rdma_devices                       ""
+            master_server_addr                 "127.0.0.1:50051"
+            tenant_id                          "default"
+            enable_client_http_server          False
+            client_http_port                   9300
+            ipc_socket_path                    ""
+
+        `local_hostname` is `host` or `host:port`; `metadata_server` has to be
         "P2PHANDSHAKE"; `global_segment_size` bytes are lent to the pool: 0, or at least 16 MiB.
         `engine` may be what `TransferEngine.get_engine()` gives: the store then moves its bytes with it, memory that is
         registered there is known to the store, and the name is `ip:rpc_port` of that engine.

@@ -1,11 +1,14 @@
 """Coroutines of the store on one loop: answers as from the plain calls, many at a time, and a loop that goes on meanwhile."""
 
 import asyncio
+import os
 import sys
 
 from mooncake.async_store import MooncakeDistributedStoreAsync
 
 MASTER = sys.argv[1]
+# Not of this test: how fast a busy machine is.
+os.environ["MC_RPC_TIMEOUT_MS"] = "20000"
 
 
 async def main():

@@ -36,6 +36,8 @@ pub struct SegmentRow {
 pub struct ClientRow {
     /// Its id as text.
     pub id: String,
+    /// Host under which its segments are reached; unknown of a client without any.
+    pub host: Option<String>,
     /// Version that a node of this project said; the peer's clients say none.
     pub version: Option<String>,
     /// Segments it owns.

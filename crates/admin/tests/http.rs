@@ -31,7 +31,13 @@ impl Pool for Constants {
         Ok(KeyPage { keys, next: (end < KEYS).then_some(Cursor(end)) })
     }
     fn clients(&self) -> Vec<ClientRow> {
-        let row = |id: &str| ClientRow { id: id.to_owned(), version: None, segments: 1, silent_ms: 5 };
+        let row = |id: &str| ClientRow {
+            id: id.to_owned(),
+            host: Some(format!("host-of-{id}")),
+            version: None,
+            segments: 1,
+            silent_ms: 5,
+        };
         vec![row("one"), row("two")]
     }
     fn segments(&self) -> Vec<SegmentRow> {
@@ -135,7 +141,10 @@ fn the_status_page_is_self_contained() {
     assert!(body.contains("\"keys\":20000"), "{body}");
     let (_, body) = request(&admin, "GET /api/v1/clients?offset=1");
     assert!(
-        body.contains("\"id\":\"two\"") && !body.contains("\"id\":\"one\"") && body.contains("\"total\":2"),
+        body.contains("\"id\":\"two\"")
+            && body.contains("\"host\":\"host-of-two\"")
+            && !body.contains("\"id\":\"one\"")
+            && body.contains("\"total\":2"),
         "{body}"
     );
 }

@@ -58,7 +58,13 @@ impl Pool for Large {
     }
     fn clients(&self) -> Vec<ClientRow> {
         (0..SEGMENTS)
-            .map(|at| ClientRow { id: format!("client-{at}"), version: None, segments: 1, silent_ms: at })
+            .map(|at| ClientRow {
+                id: format!("client-{at}"),
+                host: Some(format!("host-{at}.example")),
+                version: None,
+                segments: 1,
+                silent_ms: at,
+            })
             .collect()
     }
     fn segments(&self) -> Vec<SegmentRow> {

@@ -100,6 +100,26 @@ fn a_port_in_use_and_addresses_that_lead_nowhere_fail() {
 }
 
 #[test]
+fn a_name_that_other_hosts_cannot_reach_is_told() {
+    // Kept for documents: a master there is on no host, above all not on this one.
+    let run = |name: Option<&str>, master: &str| {
+        let mut command = yuebing();
+        command.args(["doctor", "--json", "--master", master]).env_remove("MOONCAKE_CONFIG_PATH");
+        match name {
+            Some(name) => command.env("MOONCAKE_LOCAL_HOSTNAME", name),
+            None => command.env_remove("MOONCAKE_LOCAL_HOSTNAME"),
+        };
+        let report: Value = serde_json::from_slice(&command.output().unwrap().stdout).unwrap();
+        check(&report, "local-hostname").clone()
+    };
+    let told = run(None, "192.0.2.1:50051");
+    assert_eq!(told["status"], "warn", "{told}");
+    assert!(told["hint"].as_str().unwrap().contains("MOONCAKE_LOCAL_HOSTNAME"), "{told}");
+    assert_eq!(run(Some("10.0.0.5"), "192.0.2.1:50051")["status"], "ok");
+    assert_eq!(run(None, "127.0.0.1:1")["status"], "ok");
+}
+
+#[test]
 fn peers_and_masters_that_are_not_there_fail_in_time() {
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     fails(&["--peer", &closed], "peer", &closed);

@@ -22,6 +22,7 @@ use crate::directory::Table;
 use crate::heartbeat::{Membership, Pulse, capabilities};
 use crate::kept::{Begun, Misfit};
 use crate::link::{CAPABILITY_DIRECTORY, CAPABILITY_QUIESCE, CorruptReplica, MasterLink};
+use crate::reach::warn_if_out_of_reach;
 use crate::setup::{link_settings, start, start_engine};
 use crate::{Error, MIN_SEGMENT_BYTES, Result};
 
@@ -146,6 +147,7 @@ impl Core {
             host_id: self.config.host_id().to_owned(),
             ..Segment::default()
         };
+        warn_if_out_of_reach(&segment.te_endpoint, &self.config.master_address);
         self.join(engine, segment, was_lent).inspect_err(|_| {
             if let Err(error) = engine.unregister(address, self.config.limits.base) {
                 tracing::warn!(%error, "memory that could not be lent is still in use");

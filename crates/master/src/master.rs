@@ -1,7 +1,7 @@
 //! A running master.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
@@ -154,12 +154,16 @@ impl Master {
         main.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)))
     }
 
-    /// What clients are to be told: `advertise_address` with the port added if it has none, else the listen address.
+    /// What clients are to be told: `advertise_address` with the port added if it has none, else the listen address; of a
+    /// listener on every address the one from which this host reaches others, or loopback where it reaches nobody.
     pub fn advertised(&self) -> String {
         let listen = self.rpc_address();
         match &self.advertise {
             Some(host) if has_port(host) => host.clone(),
             Some(host) => format!("{host}:{}", listen.port()),
+            None if listen.ip().is_unspecified() => {
+                SocketAddr::new(own_address(listen.ip()), listen.port()).to_string()
+            }
             None => listen.to_string(),
         }
     }
@@ -247,6 +251,24 @@ fn has_port(address: &str) -> bool {
     address.rsplit_once(':').is_some_and(|(host, port)| !host.ends_with(':') && port.parse::<u16>().is_ok())
 }
 
+/// The address from which this host reaches others, of the family of `any` where it has one; loopback where it reaches nobody.
+fn own_address(any: IpAddr) -> IpAddr {
+    // A datagram socket that is connected, and sends nothing, knows the address it would send from. The two that it is
+    // connected to are kept for documents: every route but the default one leaves them out.
+    let from = |any: IpAddr, target: IpAddr| {
+        let socket = UdpSocket::bind((any, 0))?;
+        socket.connect((target, 9))?;
+        socket.local_addr()
+    };
+    let over_v4 = || from(Ipv4Addr::UNSPECIFIED.into(), Ipv4Addr::new(192, 0, 2, 1).into());
+    let found = match any {
+        IpAddr::V4(_) => over_v4(),
+        IpAddr::V6(_) => from(any, Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into()).or_else(|_| over_v4()),
+    };
+    let usable = found.ok().map(|address| address.ip()).filter(|ip| !ip.is_unspecified());
+    usable.unwrap_or_else(|| if any.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() })
+}
+
 /// What a master works with, before any thread of it runs.
 pub(crate) fn shared(config: &MasterConfig, versions: &[WireVersion]) -> Result<Shared, MasterError> {
     let workers = config.workers.max(1);
@@ -298,4 +320,19 @@ pub(crate) fn shared(config: &MasterConfig, versions: &[WireVersion]) -> Result<
         memory_at_start: ProcessMemory::now().anonymous,
         worker_seed: AtomicU64::new(Rng::from_entropy().next_u64()),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_that_others_can_use_stands_for_every_address() {
+        for any in [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)] {
+            let own = own_address(any);
+            assert!(!own.is_unspecified(), "{own}");
+            // Only an address of this host can be bound.
+            UdpSocket::bind((own, 0)).unwrap();
+        }
+    }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use yb_admin::{ClientRow, Cursor, KeyPage, Overview, Pool, SegmentRow};
 use yb_catalog::{Force, ListCursor};
-use yb_types::{ClientId, ErrorCode, ReplicaDescriptor};
+use yb_types::{ClientId, ErrorCode, ReplicaDescriptor, Segment};
 
 use crate::handlers::descriptors;
 use crate::metrics::{ProcessMemory, bytes_per_key, whole_summary, write_page};
@@ -86,19 +86,51 @@ impl Pool for MasterPool {
     }
 }
 
+/// The host of the endpoint, or of the name where a segment has none.
+fn host_of(segment: &Segment) -> String {
+    let endpoint = if segment.te_endpoint.is_empty() { &segment.name } else { &segment.te_endpoint };
+    let host = match endpoint.rsplit_once(':') {
+        Some((host, port)) if port.parse::<u16>().is_ok() && (!host.contains(':') || host.ends_with(']')) => host,
+        _ => endpoint,
+    };
+    host.trim_matches(['[', ']']).to_owned()
+}
+
 fn client_rows(shared: &Shared) -> Vec<ClientRow> {
     let now = shared.clock.now();
-    let mut owned: HashMap<ClientId, usize> = HashMap::new();
+    let mut owned: HashMap<ClientId, (usize, String)> = HashMap::new();
     for segment in shared.catalog.segments() {
-        *owned.entry(segment.owner()).or_default() += 1;
+        let (count, host) = owned.entry(segment.owner()).or_default();
+        *count += 1;
+        *host = host_of(segment.info());
     }
     let rows = shared.catalog.clients().into_iter().map(|client| ClientRow {
         id: client.id.to_string(),
         version: shared.nodes.version(client.id),
-        segments: owned.get(&client.id).copied().unwrap_or(0),
+        host: owned.get(&client.id).map(|(_, host)| host.clone()),
+        segments: owned.get(&client.id).map_or(0, |(count, _)| *count),
         silent_ms: u64::try_from(now.since(client.last_seen).as_millis()).unwrap_or(u64::MAX),
     });
     let mut rows: Vec<ClientRow> = rows.collect();
     rows.sort_by(|a, b| a.id.cmp(&b.id));
     rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_host_of_a_segment_is_that_of_its_endpoint() {
+        let host = |name: &str, te_endpoint: &str| {
+            host_of(&Segment { name: name.into(), te_endpoint: te_endpoint.into(), ..Segment::default() })
+        };
+        assert_eq!(host("other", "10.0.0.5:15001"), "10.0.0.5");
+        assert_eq!(host("node-7.example:12300", ""), "node-7.example");
+        assert_eq!(
+            (host("[2001:db8::1]:7", ""), host("2001:db8::1", "")),
+            ("2001:db8::1".into(), "2001:db8::1".into())
+        );
+        assert_eq!((host("node", ""), host("", "")), ("node".into(), String::new()));
+    }
 }

@@ -175,6 +175,8 @@ fn nobody_is_asked_about_a_writer_that_may_still_write() {
     let node = rig.caller();
     hello(&node, yb_master::CAPABILITY_QUIESCE);
     node.give_memory(1 << 20);
+    let listed = rig.page("/api/v1/clients");
+    assert!(listed.contains(&format!("\"host\":\"node-{}\"", node.id)), "{listed}");
     rig.caller().put_start(b"k", 1000).unwrap();
     let other = rig.caller();
     eventually("the key is taken over", || other.put_start(b"k", 1000).is_ok());

@@ -72,8 +72,7 @@ fn serve(program: &str, values: &Values) -> ExitCode {
         node.endpoint(),
         values.text("master_server_address")
     );
-    tracing::info!("{ready}");
-    // Whoever reads the line may have gone; the node serves on.
+    // Not in the log as well: on a terminal both are read. Whoever reads the line may have gone; the node serves on.
     let _ = writeln!(std::io::stdout(), "{ready}").and_then(|()| std::io::stdout().flush());
     let signal = signals.forever().next();
     tracing::info!(?signal, "leaving the pool");

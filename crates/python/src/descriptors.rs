@@ -33,12 +33,48 @@ impl Descriptor {
     }
 }
 
+/// The parts of a `__repr__` that is told by the type of the wire.
+fn told(kind: &ReplicaKind) -> String {
+    match kind {
+        ReplicaKind::Memory(yb_types::MemoryDescriptor { buffer })
+        | ReplicaKind::Nof(yb_types::NofDescriptor { buffer }) => format!(
+            "size={} buffer_address={} transport_endpoint={}",
+            buffer.size, buffer.buffer_address, buffer.transport_endpoint
+        ),
+        ReplicaKind::Disk(disk) => format!("file_path={} object_size={}", disk.file_path, disk.object_size),
+        ReplicaKind::LocalDisk(disk) => format!(
+            "client_id={} object_size={} transport_endpoint={}",
+            disk.client_id, disk.object_size, disk.transport_endpoint
+        ),
+        ReplicaKind::Dfs(file) => {
+            format!("file_path={} offset={} object_size={}", file.file_path, file.offset, file.object_size)
+        }
+    }
+}
+
+fn place(kind: &ReplicaKind) -> &'static str {
+    match kind {
+        ReplicaKind::Memory(_) => "memory",
+        ReplicaKind::Nof(_) => "nof",
+        ReplicaKind::Disk(_) => "disk",
+        ReplicaKind::LocalDisk(_) => "local_disk",
+        ReplicaKind::Dfs(_) => "dfs",
+    }
+}
+
 /// A replica in memory.
 #[pyclass(module = "mooncake.store", get_all, frozen)]
 #[derive(Clone, Debug)]
 pub(crate) struct MemoryDescriptor {
     /// Where.
     buffer_descriptor: Descriptor,
+}
+
+#[pymethods]
+impl MemoryDescriptor {
+    fn __repr__(&self) -> String {
+        format!("<MemoryDescriptor buffer_descriptor={}>", self.buffer_descriptor.__repr__())
+    }
 }
 
 /// A replica in a file of a shared file system.
@@ -49,6 +85,13 @@ pub(crate) struct DiskDescriptor {
     file_path: String,
     /// Bytes.
     object_size: u64,
+}
+
+#[pymethods]
+impl DiskDescriptor {
+    fn __repr__(&self) -> String {
+        format!("<DiskDescriptor file_path={} object_size={}>", self.file_path, self.object_size)
+    }
 }
 
 /// A replica on the disk of one client. Not in the peer.
@@ -63,6 +106,16 @@ pub(crate) struct LocalDiskDescriptor {
     transport_endpoint: String,
 }
 
+#[pymethods]
+impl LocalDiskDescriptor {
+    fn __repr__(&self) -> String {
+        format!(
+            "<LocalDiskDescriptor client_id={:?} object_size={} transport_endpoint={}>",
+            self.client_id, self.object_size, self.transport_endpoint
+        )
+    }
+}
+
 /// One replica of an object.
 #[pyclass(module = "mooncake.store", frozen)]
 #[derive(Debug)]
@@ -74,6 +127,11 @@ impl ReplicaDescriptor {
     #[getter]
     fn status(&self) -> ReplicaStatus {
         ReplicaStatus(u32::try_from(self.0.status.0).unwrap_or_default())
+    }
+
+    fn __repr__(&self) -> String {
+        let (place, status) = (place(&self.0.kind), self.status());
+        format!("<ReplicaDescriptor {place} status={} {}>", status.label(), told(&self.0.kind))
     }
 
     /// Whether it lies in memory.

@@ -57,6 +57,10 @@ impl BufferHandle {
         self.bytes.len()
     }
 
+    fn __repr__(&self) -> String {
+        format!("<BufferHandle ptr={:#x} size={}>", self.ptr(), self.size())
+    }
+
     /// # Safety
     /// Called by Python with a `view` it owns.
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {

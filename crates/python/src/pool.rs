@@ -55,7 +55,7 @@ impl BufferPool {
     #[new]
     #[pyo3(signature = (store, max_bytes=Unsigned(0), min_size_class=Unsigned(65536), max_size_class=None,
         alignment=Unsigned(8388608), block_on_exhaustion=true, default_timeout=None, max_regions=None,
-        prewarm_size=None, prewarm_count=Unsigned(0)))]
+        prewarm_size=None, prewarm_count=Unsigned(0)), text_signature = "(store, max_bytes=0, min_size_class=65536, max_size_class=None, alignment=8388608, block_on_exhaustion=True, default_timeout=None, max_regions=None, prewarm_size=None, prewarm_count=0)")]
     fn new(
         py: Python<'_>,
         store: &Bound<'_, PyAny>,
@@ -214,6 +214,13 @@ impl BufferLease {
         Ok(())
     }
 
+    fn __repr__(&self) -> String {
+        match self.range() {
+            Ok((address, len)) => format!("<BufferLease ptr={address:#x} size={len}>"),
+            Err(_) => "<BufferLease released>".to_owned(),
+        }
+    }
+
     fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
         slf.get().range()?;
         Ok(slf)
@@ -249,6 +256,10 @@ impl BufferLeaseView {
 
     fn __len__(&self) -> usize {
         self.len as usize
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<BufferLeaseView ptr={:#x} size={}>", self.address, self.len)
     }
 
     /// # Safety

@@ -212,6 +212,10 @@ impl ReplicateConfig {
         self.wanted.per_key_preferred_hca_names = value.map(|lists| lists.into_iter().map(texts).collect());
     }
 
+    fn __repr__(&self) -> String {
+        format!("<{}>", self.__str__())
+    }
+
     fn __str__(&self) -> String {
         let wanted = &self.wanted;
         let mut text = format!(

@@ -48,7 +48,7 @@ impl SetupArguments {
         let (allow_empty, side_channel) = (self.allow_empty, self.ipc_socket_path.0.clone());
         let config = self.into_config()?;
         // Before the master hears of the client: a side channel that another has is no reason to come and go.
-        let doors = if side_channel.is_empty() { None } else { Some(open_doors(&side_channel)?) };
+        let doors = if side_channel.is_empty() { None } else { Some(open_doors(&side_channel, &config)?) };
         let client = match &engine {
             None => Client::connect(config)?,
             Some(engine) if engine.is_open() => Client::connect_on(engine.classic().engine().clone(), config)?,
@@ -88,8 +88,10 @@ fn no_dummies(error: &StartError) -> Error {
     Error::Setup { stage: "serving dummy clients", reason: error.to_string() }
 }
 
-fn open_doors(side_channel: &str) -> Result<Doors, Error> {
-    Doors::open(&DaemonSettings::behind(side_channel)).map_err(|error| no_dummies(&error))
+/// The doors for dummies take the same secret and certificates as those of the store itself.
+fn open_doors(side_channel: &str, config: &ClientConfig) -> Result<Doors, Error> {
+    let settings = DaemonSettings { security: config.security.clone(), ..DaemonSettings::behind(side_channel) };
+    Doors::open(&settings).map_err(|error| no_dummies(&error))
 }
 
 fn serve_dummies(doors: Doors, side_channel: &str, client: &Client) -> Result<Daemon, Error> {

@@ -17,6 +17,10 @@ pub(crate) struct ReceivedData {
 
 #[pymethods]
 impl ReceivedData {
+    fn __repr__(&self, py: Python<'_>) -> String {
+        format!("<ReceivedData source_address={} data_size={}>", self.source, self.data_size(py))
+    }
+
     /// `host:port` of the sender's connection.
     #[getter]
     fn source_address(&self) -> &str {
@@ -63,6 +67,11 @@ impl ReceivedTensor {
     #[getter]
     fn source_address(&self) -> &str {
         &self.source
+    }
+
+    fn __repr__(&self) -> String {
+        let (shape, dtype) = (&self.head.shape, self.dtype());
+        format!("<ReceivedTensor source_address={} shape={shape:?} dtype={dtype}>", self.source)
     }
 
     /// Sizes of the dimensions.

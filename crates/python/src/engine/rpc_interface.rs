@@ -245,7 +245,7 @@ impl RpcInterface {
     }
 
     /// Prepares the client, and the server when there is an address (`host:port`). True.
-    #[pyo3(signature = (listen_address=Text::default(), thread_count=Count(0), timeout_seconds=Count(30), pool_size=Count(100)))]
+    #[pyo3(signature = (listen_address=Text::default(), thread_count=Count(0), timeout_seconds=Count(30), pool_size=Count(100)), text_signature = "($self, listen_address='', thread_count=0, timeout_seconds=30, pool_size=100)")]
     fn initialize(&self, listen_address: Text, thread_count: Count, timeout_seconds: Count, pool_size: Count) -> bool {
         self.set_client(timeout_seconds.0, pool_size.0);
         if !listen_address.0.is_empty() {
@@ -256,14 +256,14 @@ impl RpcInterface {
 
     /// Prepares the client: connections to one receiver (at most 16 of each kind are used), and how long a message may
     /// take. True.
-    #[pyo3(signature = (pool_size=Count(100), timeout_seconds=Count(30)))]
+    #[pyo3(signature = (pool_size=Count(100), timeout_seconds=Count(30)), text_signature = "($self, pool_size=100, timeout_seconds=30)")]
     fn initialize_client(&self, pool_size: Count, timeout_seconds: Count) -> bool {
         self.set_client(timeout_seconds.0, pool_size.0);
         true
     }
 
     /// Prepares the server; nothing listens before a start. True.
-    #[pyo3(signature = (listen_address, thread_count=Count(8), timeout_seconds=Count(30)))]
+    #[pyo3(signature = (listen_address, thread_count=Count(8), timeout_seconds=Count(30)), text_signature = "($self, listen_address, thread_count=8, timeout_seconds=30)")]
     fn initialize_server(&self, listen_address: Text, thread_count: Count, timeout_seconds: Count) -> bool {
         let _ = timeout_seconds;
         self.set_server(&listen_address.0, thread_count.0);

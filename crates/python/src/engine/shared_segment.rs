@@ -23,7 +23,7 @@ impl SharedSegment {
     /// Reserves the addresses, and makes the memory on the owner; gives the segment and the blob for the other ranks.
     /// `RuntimeError` for what cannot be, or is not built: only `mmap=True, host_register=False` is.
     #[staticmethod]
-    #[pyo3(signature = (name, size, world_size, rank_id, owner_rank=Count(0), device_id=0, mmap=true, host_register=false))]
+    #[pyo3(signature = (name, size, world_size, rank_id, owner_rank=Count(0), device_id=0, mmap=true, host_register=false), text_signature = "(name, size, world_size, rank_id, owner_rank=0, device_id=0, mmap=True, host_register=False)")]
     #[expect(clippy::too_many_arguments, reason = "the peer's signature")]
     fn create<'py>(
         py: Python<'py>,

@@ -569,7 +569,7 @@ impl TransferEngine {
     }
 
     /// Writes every field of every page. A row of `fields` is local base and stride, remote base and stride, length; `src_pages` are ours, `dst_pages` the peer's. `max_batch_size` ranges at a time, 0 for all.
-    #[pyo3(signature = (target_hostname, src_pages, dst_pages, fields, max_batch_size=Unsigned(0), transport_hint="", nic_hint=""))]
+    #[pyo3(signature = (target_hostname, src_pages, dst_pages, fields, max_batch_size=Unsigned(0), transport_hint="", nic_hint=""), text_signature = "($self, target_hostname, src_pages, dst_pages, fields, max_batch_size=0, transport_hint='', nic_hint='')")]
     fn batch_transfer_sync_write_pages(
         &self,
         py: Python<'_>,
@@ -587,7 +587,7 @@ impl TransferEngine {
     }
 
     /// Reads every field of every page; `src_pages` are ours here too.
-    #[pyo3(signature = (target_hostname, src_pages, dst_pages, fields, max_batch_size=Unsigned(0), transport_hint="", nic_hint=""))]
+    #[pyo3(signature = (target_hostname, src_pages, dst_pages, fields, max_batch_size=Unsigned(0), transport_hint="", nic_hint=""), text_signature = "($self, target_hostname, src_pages, dst_pages, fields, max_batch_size=0, transport_hint='', nic_hint='')")]
     fn batch_transfer_sync_read_pages(
         &self,
         py: Python<'_>,
@@ -721,7 +721,7 @@ impl TransferEngine {
     }
 
     /// Needs CUDA streams: `RuntimeError`.
-    #[pyo3(signature = (target_hostname, buffer, peer_buffer_address, length, stream_ptr=Unsigned(0), transport_hint="", nic_hint=""))]
+    #[pyo3(signature = (target_hostname, buffer, peer_buffer_address, length, stream_ptr=Unsigned(0), transport_hint="", nic_hint=""), text_signature = "($self, target_hostname, buffer, peer_buffer_address, length, stream_ptr=0, transport_hint='', nic_hint='')")]
     fn transfer_write_on_cuda(
         &self,
         target_hostname: Text,
@@ -737,7 +737,7 @@ impl TransferEngine {
     }
 
     /// Needs CUDA streams: `RuntimeError`.
-    #[pyo3(signature = (target_hostname, buffer, peer_buffer_address, length, stream_ptr=Unsigned(0), transport_hint="", nic_hint=""))]
+    #[pyo3(signature = (target_hostname, buffer, peer_buffer_address, length, stream_ptr=Unsigned(0), transport_hint="", nic_hint=""), text_signature = "($self, target_hostname, buffer, peer_buffer_address, length, stream_ptr=0, transport_hint='', nic_hint='')")]
     fn transfer_read_on_cuda(
         &self,
         target_hostname: Text,
@@ -753,7 +753,7 @@ impl TransferEngine {
     }
 
     /// Needs CUDA streams: `RuntimeError`.
-    #[pyo3(signature = (target_hostname, buffers, peer_buffer_addresses, lengths, stream_ptr=Unsigned(0), transport_hint="", nic_hint=""))]
+    #[pyo3(signature = (target_hostname, buffers, peer_buffer_addresses, lengths, stream_ptr=Unsigned(0), transport_hint="", nic_hint=""), text_signature = "($self, target_hostname, buffers, peer_buffer_addresses, lengths, stream_ptr=0, transport_hint='', nic_hint='')")]
     fn batch_transfer_write_on_cuda(
         &self,
         target_hostname: Text,
@@ -769,7 +769,7 @@ impl TransferEngine {
     }
 
     /// Needs CUDA streams: `RuntimeError`.
-    #[pyo3(signature = (target_hostname, buffers, peer_buffer_addresses, lengths, stream_ptr=Unsigned(0), transport_hint="", nic_hint=""))]
+    #[pyo3(signature = (target_hostname, buffers, peer_buffer_addresses, lengths, stream_ptr=Unsigned(0), transport_hint="", nic_hint=""), text_signature = "($self, target_hostname, buffers, peer_buffer_addresses, lengths, stream_ptr=0, transport_hint='', nic_hint='')")]
     fn batch_transfer_read_on_cuda(
         &self,
         target_hostname: Text,

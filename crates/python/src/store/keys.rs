@@ -41,6 +41,11 @@ impl ExistOptions {
         self.prefetch_to_memory = truth(value)?;
         Ok(())
     }
+
+    fn __repr__(&self) -> String {
+        let prefetch = if self.prefetch_to_memory { "True" } else { "False" };
+        format!("<ExistOptions prefetch_to_memory={prefetch}>")
+    }
 }
 
 impl Store {
@@ -64,14 +69,14 @@ impl Store {
 impl Store {
     /// 1: there is an object; 0: there is none; negative: it could not be found out. Takes a read lease. The options
     /// change nothing but where the object is afterwards, and nothing yet: disks are not built.
-    #[pyo3(signature = (key, options=ExistOptions::default()))]
+    #[pyo3(signature = (key, options=ExistOptions::default()), text_signature = "($self, key, options=...)")]
     fn is_exist(&self, py: Python<'_>, key: Key, options: ExistOptions) -> i64 {
         let _ = options;
         self.with(py, INVALID, |live, last| existence(last, &key, live.backend().exists(&key.0)))
     }
 
     /// As `is_exist` for many keys.
-    #[pyo3(signature = (keys, options=ExistOptions::default()))]
+    #[pyo3(signature = (keys, options=ExistOptions::default()), text_signature = "($self, keys, options=...)")]
     fn batch_is_exist(&self, py: Python<'_>, keys: Vec<Key>, options: ExistOptions) -> Vec<i64> {
         let _ = options;
         self.with(py, vec![INVALID; keys.len()], |live, last| {
@@ -89,7 +94,7 @@ impl Store {
     /// As `probe_key` for many keys. `policy` "none": no leases; "LastHitOnly": the keys are groups of `candidate_size`,
     /// and the last group that is there as a whole gets read leases. -600 for each key when the keys are no whole number
     /// of groups. `ValueError` for another policy.
-    #[pyo3(signature = (keys, policy=Text("none".to_owned()), candidate_size=Unsigned(1)))]
+    #[pyo3(signature = (keys, policy=Text("none".to_owned()), candidate_size=Unsigned(1)), text_signature = "($self, keys, policy='none', candidate_size=1)")]
     fn batch_probe_key(
         &self,
         py: Python<'_>,

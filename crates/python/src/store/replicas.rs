@@ -133,7 +133,7 @@ impl Store {
 
     /// Clears the replicas that this client wrote, on the segment `segment_name` or (`""`) on all: the keys that were
     /// cleared. Objects that somebody read a short time ago, of other writers, and that are missing are left out.
-    #[pyo3(signature = (keys, segment_name=Text::default()))]
+    #[pyo3(signature = (keys, segment_name=Text::default()), text_signature = "($self, keys, segment_name='')")]
     fn batch_replica_clear<'py>(
         &self,
         py: Python<'py>,

@@ -72,7 +72,7 @@ impl Store {
     /// Lends `size` bytes of a file (or of a device that can be mapped) from `offset` on, a multiple of the page size:
     /// `{"ret": 0, "segment_ids": ["first-second"]}`, or ret -1 and no ids. The file must not be made shorter while it is
     /// lent. `location`: "cpu:N" is accepted, the pages are where the file has them.
-    #[pyo3(signature = (path, size, offset=Unsigned(0), protocol=Text::from("tcp"), location=Text::default()))]
+    #[pyo3(signature = (path, size, offset=Unsigned(0), protocol=Text::from("tcp"), location=Text::default()), text_signature = "($self, path, size, offset=0, protocol='tcp', location='')")]
     fn mount_segment<'py>(
         &self,
         py: Python<'py>,
@@ -95,7 +95,7 @@ impl Store {
 
     /// Makes memory and lends it: as `mount_segment`, and `"allocated_size"`, which is `size` rounded up to 16 MiB, or 0.
     /// `location`: "cpu:N" places it on NUMA node N while that has room.
-    #[pyo3(signature = (size, protocol=Text::from("tcp"), location=Text::default()))]
+    #[pyo3(signature = (size, protocol=Text::from("tcp"), location=Text::default()), text_signature = "($self, size, protocol='tcp', location='')")]
     fn allocate_and_mount_segment<'py>(
         &self,
         py: Python<'py>,
@@ -120,20 +120,20 @@ impl Store {
     /// Takes segments out of the pool, with the objects that are only there: 0, or -1 when one is not lent by this store
     /// (the others leave all the same). With a grace period their objects can be read that long, and nothing new is put
     /// there; the call does not wait for its end.
-    #[pyo3(signature = (segment_ids, grace_period_seconds=Unsigned(0)))]
+    #[pyo3(signature = (segment_ids, grace_period_seconds=Unsigned(0)), text_signature = "($self, segment_ids, grace_period_seconds=0)")]
     fn unmount_segment(&self, py: Python<'_>, segment_ids: Vec<Text>, grace_period_seconds: Unsigned) -> i64 {
         let grace = Duration::from_secs(grace_period_seconds.0);
         self.with(py, FAILED, |live, last| unmount(live, last, &segment_ids, grace))
     }
 
     /// Same as `unmount_segment`: memory that this store made is given back to the system in both.
-    #[pyo3(signature = (segment_ids, grace_period_seconds=Unsigned(0)))]
+    #[pyo3(signature = (segment_ids, grace_period_seconds=Unsigned(0)), text_signature = "($self, segment_ids, grace_period_seconds=0)")]
     fn unmount_and_free_segment(&self, py: Python<'_>, segment_ids: Vec<Text>, grace_period_seconds: Unsigned) -> i64 {
         self.unmount_segment(py, segment_ids, grace_period_seconds)
     }
 
     /// Takes the disk of this store out of the pool: 0, as it has none; -1 when not set up.
-    #[pyo3(signature = (grace_period_seconds=Unsigned(0)))]
+    #[pyo3(signature = (grace_period_seconds=Unsigned(0)), text_signature = "($self, grace_period_seconds=0)")]
     fn unmount_local_disk_segment(&self, grace_period_seconds: Unsigned) -> i64 {
         let _ = grace_period_seconds;
         if self.live().is_some() { 0 } else { FAILED }

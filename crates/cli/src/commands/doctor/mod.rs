@@ -60,6 +60,9 @@ fn probes(args: &DoctorArgs) -> Vec<(&'static str, Probe)> {
     list.push(("addresses", Box::new(move || addresses::check(&place))));
     let admin = args.pool.given();
     let asks_usual_port = admin.is_none();
+    if let Ok(Some(master)) = master.clone() {
+        list.push(("local-hostname", Box::new(move || peers::local_hostname(&master).into_iter().collect())));
+    }
     match master {
         Ok(Some(master)) => list.push(("master", Box::new(move || peers::pool(&master, asks_usual_port)))),
         Ok(None) => {}

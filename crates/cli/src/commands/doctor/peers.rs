@@ -25,6 +25,26 @@ pub fn pool(address: &str, versions_too: bool) -> Vec<Check> {
     checks
 }
 
+/// Whether other hosts reach what a program on this one lends that takes its settings from the environment; `None` when these
+/// cannot be read, which such a program says itself.
+pub fn local_hostname(master: &str) -> Option<Check> {
+    let usual = |name: &str| (name == "MOONCAKE_MASTER").then(|| master.to_owned());
+    let variable = |name: &str| std::env::var(name).ok().or_else(|| usual(name));
+    let name = yb_client::ClientConfig::load(&variable).ok()?.local_hostname;
+    let check = if yb_client::is_lent_out_of_reach(&name, master) {
+        Check::warn(
+            "local-hostname",
+            format!(
+                "programs here lend memory as {name:?}, which leads other hosts to themselves; the master {master} is on another host"
+            ),
+            "set MOONCAKE_LOCAL_HOSTNAME, or local_hostname of the setup, to an address of this host (see \"advertised\")",
+        )
+    } else {
+        Check::ok("local-hostname", format!("programs here lend memory as {name:?}"))
+    };
+    Some(check.with("local_hostname", name))
+}
+
 /// Sets a session up with a master, as every client does.
 fn master(address: &str) -> Check {
     let security = match yb_secure::Security::from_env() {

@@ -5,7 +5,8 @@
 //! the time to live they are not offered to readers and its unfinished writes are discarded, and after the suspicion time
 //! on top they are unmounted. A ping before that brings everything back; nothing was lost.
 //!
-//! Where nobody answers at its data address, a client is not offered either, and gone unless it pings soon.
+//! Where nobody answers at its data address, a client is not offered either, and its unfinished writes are given up unless
+//! it pings soon. It is forgotten no sooner than any other that is silent: its memory may outlive its process.
 //!
 //! A process that was started again at the address of another one shows that the other is gone. Its segments are not
 //! offered from that moment on, and unmounted unless it pings soon: two clients may share one engine.
@@ -26,8 +27,8 @@ struct Client {
     last_seen: MonotonicTime,
     in_good_standing: bool,
     reach: Reach,
-    /// Somebody else answers at its address, or nobody: gone at this time.
-    doubted_until: Option<MonotonicTime>,
+    /// Somebody else answers at its address, or nobody.
+    doubt: Option<Doubt>,
 }
 
 #[derive(Default)]
@@ -37,6 +38,22 @@ pub(crate) struct Clients {
     good: usize,
     /// Came back since the last check.
     returned: Vec<ClientId>,
+}
+
+/// Why a client is not offered although it was heard of a moment ago. A ping ends it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Doubt {
+    /// Nobody answers at its address: what it was writing is given up at this time, once.
+    Unreachable(Option<MonotonicTime>),
+    /// Another client answers there: gone at this time.
+    Replaced(MonotonicTime),
+}
+
+/// Where a client is not found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    Nobody,
+    Another,
 }
 
 /// What a sign of life changed.
@@ -80,7 +97,7 @@ struct Turn {
 /// If nobody looked for this long, the master itself was held up, and the clients' time stood still too.
 const CHECK_LATE: Duration = Duration::from_secs(2);
 
-/// A client at whose address another one answers has this long to ping; clients ping every second.
+/// A client at whose address another one answers, or nobody, has this long to ping; clients ping every second.
 const DOUBT: Duration = Duration::from_secs(3);
 
 impl Clients {
@@ -94,7 +111,7 @@ impl Clients {
         self.last_check.get_or_insert(now);
         if let Some(known) = self.by_id.get_mut(&client) {
             known.last_seen = known.last_seen.max(now);
-            known.doubted_until = None;
+            known.doubt = None;
             if std::mem::replace(&mut known.reach, Reach::Online) == Reach::Online {
                 return Sign::Fine;
             }
@@ -104,7 +121,7 @@ impl Clients {
         if self.by_id.len() >= max {
             return Sign::NoRoom;
         }
-        let new = Client { last_seen: now, in_good_standing: false, reach: Reach::Online, doubted_until: None };
+        let new = Client { last_seen: now, in_good_standing: false, reach: Reach::Online, doubt: None };
         self.by_id.insert(client, new);
         Sign::Fine
     }
@@ -134,45 +151,75 @@ impl Clients {
     pub fn let_go(&mut self, client: ClientId, patience: Patience, now: MonotonicTime) -> bool {
         let held = self.by_id.get_mut(&client).filter(|known| known.reach == Reach::Suspect);
         let fine = |known: &&mut Client| patience.reach(now.since(known.last_seen)) == Reach::Online;
-        let Some(known) = held.filter(|known| known.doubted_until.is_none()).filter(fine) else { return false };
+        let Some(known) = held.filter(|known| known.doubt.is_none()).filter(fine) else { return false };
         known.reach = Reach::Online;
         true
     }
 
-    /// Another client answers at the address of this one, or nobody does. Answers whether that was news.
-    pub fn doubt(&mut self, client: ClientId, now: MonotonicTime) -> bool {
-        let Some(known) = self.by_id.get_mut(&client).filter(|known| known.doubted_until.is_none()) else {
-            return false;
+    /// Another client answers at the address of this one, or nobody does. Answers whether it was offered until now.
+    pub fn doubt(&mut self, client: ClientId, found: Found, now: MonotonicTime) -> bool {
+        let Some(known) = self.by_id.get_mut(&client) else { return false };
+        known.doubt = match (found, known.doubt) {
+            (_, Some(Doubt::Replaced(until))) => Some(Doubt::Replaced(until)),
+            (Found::Another, _) => Some(Doubt::Replaced(now + DOUBT)),
+            (Found::Nobody, Some(doubt)) => Some(doubt),
+            (Found::Nobody, None) => Some(Doubt::Unreachable(Some(now + DOUBT))),
         };
-        known.doubted_until = Some(now + DOUBT);
+        let was_offered = known.reach < Reach::Offline;
         known.reach = known.reach.max(Reach::Offline);
-        true
+        was_offered
     }
 
-    /// Who takes a step down now. Those that are gone are forgotten.
-    fn turns(&mut self, patience: Patience, now: MonotonicTime) -> Vec<Turn> {
+    /// A process says that it is this client, and does not serve yet: it is not given up meanwhile.
+    fn greeted(&mut self, client: ClientId, now: MonotonicTime) {
+        if let Some(known) = self.by_id.get_mut(&client) {
+            known.last_seen = known.last_seen.max(now);
+            known.doubt = known.doubt.filter(|doubt| !matches!(doubt, Doubt::Replaced(_)));
+        }
+    }
+
+    /// Who takes a step down now, and whose unfinished writes are given up. Those that are gone are forgotten.
+    fn turns(&mut self, patience: Patience, now: MonotonicTime) -> (Vec<Turn>, Vec<ClientId>) {
         let held_up = self.last_check.map_or(Duration::ZERO, |last| now.since(last));
         self.last_check = Some(now);
         let slept = held_up > CHECK_LATE && !planted(Fault::SleepCounts);
         let extra = if slept { held_up } else { Duration::ZERO };
-        let mut turns = Vec::new();
+        let (mut turns, mut silenced) = (Vec::new(), Vec::new());
         for (&client, known) in &mut self.by_id {
             known.last_seen = (known.last_seen + extra).min(now);
-            known.doubted_until = known.doubted_until.map(|until| until + extra);
+            known.doubt = known.doubt.map(|doubt| doubt.put_off(extra));
             let silent = patience.reach(now.since(known.last_seen));
-            let (reach, cause) = match known.doubted_until {
-                Some(until) if now >= until && silent != Reach::Gone => (Reach::Gone, UnmountCause::Replaced),
+            let (reach, cause) = match known.doubt {
+                Some(Doubt::Replaced(until)) if now >= until && silent != Reach::Gone => {
+                    (Reach::Gone, UnmountCause::Replaced)
+                }
                 _ => (silent, UnmountCause::ClientExpired),
             };
+            if let Some(Doubt::Unreachable(Some(until))) = known.doubt
+                && now >= until
+            {
+                known.doubt = Some(Doubt::Unreachable(None));
+                silenced.push(client);
+            }
             if reach > known.reach {
                 known.reach = reach;
                 turns.push(Turn { client, reach, cause });
+                silenced.extend((reach > Reach::Suspect).then_some(client));
             }
         }
         for gone in turns.iter().filter(|turn| turn.reach == Reach::Gone) {
             self.good -= usize::from(self.by_id.remove(&gone.client).is_some_and(|client| client.in_good_standing));
         }
-        turns
+        (turns, silenced)
+    }
+}
+
+impl Doubt {
+    fn put_off(self, by: Duration) -> Doubt {
+        match self {
+            Doubt::Unreachable(until) => Doubt::Unreachable(until.map(|until| until + by)),
+            Doubt::Replaced(until) => Doubt::Replaced(until + by),
+        }
     }
 }
 
@@ -207,13 +254,10 @@ impl Catalog {
         Ok(if clients.is_good(client) { ClientStatus::OK } else { ClientStatus::NEED_REMOUNT })
     }
 
-    /// A client introduces itself: one that is known is not given up between this and what it mounts then.
+    /// A client introduces itself, perhaps long before it serves: one that is known is not given up meanwhile. Its
+    /// segments are offered again when it mounts them, or pings.
     pub fn greet(&self, client: ClientId, now: MonotonicTime) {
-        let mut clients = self.clients.lock();
-        if clients.by_id.contains_key(&client) && clients.seen(client, now, self.settings.clients_max) == Sign::Back {
-            self.counters.add(|c| &c.clients_recovered, 1);
-            self.follow(&mut self.segments.registry(), &BTreeMap::from([(client, Reach::Online)]));
-        }
+        self.clients.lock().greeted(client, now);
     }
 
     /// Takes trust away from clients that do not ping; to be called about every second. When the calls themselves were
@@ -222,10 +266,11 @@ impl Catalog {
         let patience = Patience { ttl: self.settings.client_ttl, suspicion: self.settings.client_suspicion_ttl };
         // Held to the end: a ping must not come between the decision and what follows from it.
         let mut clients = self.clients.lock();
-        let turns = clients.turns(patience, now);
+        let (turns, silenced) = clients.turns(patience, now);
         let returned = clients.returned.drain(..).map(|client| (client, Reach::Online));
         effects.clients_turned.extend(returned);
         self.warm_up_segments(now);
+        self.give_up_works_of(&silenced, now);
         if turns.is_empty() {
             return;
         }
@@ -247,10 +292,13 @@ impl Catalog {
         let stepped = |to: Reach| following.values().filter(|reach| **reach == to).count() as u64;
         self.counters.add(|c| &c.clients_suspected, stepped(Reach::Suspect));
         self.counters.add(|c| &c.clients_offline, stepped(Reach::Offline));
-        effects.clients_gone.extend(leaving.into_keys());
+        effects.clients_gone.extend(leaving);
         effects.clients_turned.extend(following);
-        for Turn { client, .. } in turns.iter().filter(|turn| turn.reach != Reach::Suspect) {
-            // What it was writing or copying is free for others again.
+    }
+
+    /// What these clients were writing or copying is free for others again.
+    fn give_up_works_of(&self, clients: &[ClientId], now: MonotonicTime) {
+        for client in clients {
             self.chores.lock().add_dead_writer(*client, now);
             self.copies.lock().hurry(*client, now);
             self.tiers.silence(*client, now);

@@ -186,7 +186,7 @@ pub enum UnmountCause {
     Asked,
     /// Its client did not ping in time.
     ClientExpired,
-    /// Another client now has the same memory at the same endpoint, so the old one is gone.
+    /// Another client now has the same memory at the same endpoint, or answers at its address, so the old one is gone.
     Replaced,
 }
 
@@ -210,8 +210,8 @@ pub struct Effects {
     pub quiesce: Vec<Quiesce>,
     /// Segments that are gone.
     pub segments_gone: Vec<SegmentGone>,
-    /// Clients that were given up.
-    pub clients_gone: Vec<ClientId>,
+    /// Clients that were given up, and why.
+    pub clients_gone: Vec<(ClientId, UnmountCause)>,
     /// Clients that fell silent or came back, and how far their segments can be used now.
     pub clients_turned: Vec<(ClientId, Reach)>,
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use yb_types::{ClientId, ErrorCode, MonotonicTime, Segment, SegmentId, SegmentStatus};
 
 use crate::catalog::Catalog;
-use crate::clients::{Clients, Sign};
+use crate::clients::{Clients, Found, Sign};
 use crate::effects::{Effects, MountRefusal, SegmentGone, UnmountCause};
 use crate::planted::{Fault, planted};
 use crate::segment::{MountedSegment, Place, Reach};
@@ -148,9 +148,10 @@ impl Catalog {
             self.take_away(registry, &old, UnmountCause::Replaced, now, effects);
         }
         for old in registry.at_the_address_of(&segment, client) {
-            if clients.doubt(old, now) {
+            if clients.doubt(old, Found::Another, now) {
                 self.follow(registry, &BTreeMap::from([(old, Reach::Offline)]));
                 effects.clients_turned.push((old, Reach::Offline));
+                self.counters.add(|c| &c.clients_offline, 1);
             }
         }
         let quiet_until = registry.quiet_until(&segment).max(rests_until);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use yb_types::{ClientId, MonotonicTime};
 
 use crate::catalog::Catalog;
-use crate::clients::Patience;
+use crate::clients::{Found, Patience};
 use crate::effects::Effects;
 use crate::segment::Reach;
 
@@ -24,6 +24,7 @@ impl Catalog {
         if is_news {
             self.follow(&mut self.segments.registry(), &BTreeMap::from([(client, Reach::Suspect)]));
             effects.clients_turned.push((client, Reach::Suspect));
+            self.counters.add(|c| &c.clients_suspected, 1);
         }
         is_news
     }
@@ -36,18 +37,21 @@ impl Catalog {
         if is_news {
             self.follow(&mut self.segments.registry(), &BTreeMap::from([(client, Reach::Online)]));
             effects.clients_turned.push((client, Reach::Online));
+            self.counters.add(|c| &c.clients_recovered, 1);
         }
         is_news
     }
 
-    /// Nobody answers at the data address of a client: its segments are not offered to readers from now on, and unmounted
-    /// unless it pings soon. Answers whether that was news.
+    /// Nobody answers at the data address of a client: its segments are not offered to readers from now on, and unless it
+    /// pings soon its unfinished writes are given up. It is forgotten when it has been silent as long as any other.
+    /// Answers whether that was news.
     pub fn doubt(&self, client: ClientId, now: MonotonicTime, effects: &mut Effects) -> bool {
         let mut clients = self.clients.lock();
-        let is_news = clients.doubt(client, now);
+        let is_news = clients.doubt(client, Found::Nobody, now);
         if is_news {
             self.follow(&mut self.segments.registry(), &BTreeMap::from([(client, Reach::Offline)]));
             effects.clients_turned.push((client, Reach::Offline));
+            self.counters.add(|c| &c.clients_offline, 1);
         }
         is_news
     }

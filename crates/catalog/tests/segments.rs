@@ -188,7 +188,7 @@ fn a_client_loses_trust_in_steps_and_one_that_comes_back_loses_nothing() {
     assert_eq!(reach(&pool, 100), Some(Reach::Offline));
     assert_eq!(pool.catalog.segments().len(), 2);
     pass(&mut pool, 1, &[101]);
-    assert_eq!(pool.effects.clients_gone, [client(100)]);
+    assert_eq!(pool.effects.clients_gone[..], [(client(100), UnmountCause::ClientExpired)]);
     assert_eq!(pool.get("key-0"), Err(ErrorCode::OBJECT_NOT_FOUND));
     pool.upkeep();
     assert_eq!(pool.catalog.segments().len(), 1);
@@ -230,12 +230,58 @@ fn a_process_started_again_at_the_same_address_makes_the_old_one_step_back_at_on
         pass(&mut pool, 2, &[101, 200]);
         assert!(pool.effects.clients_gone.is_empty());
         pass(&mut pool, 1, &[101, 200]);
-        assert_eq!(pool.effects.clients_gone, [client(100)]);
+        assert_eq!(pool.effects.clients_gone[..], [(client(100), UnmountCause::Replaced)]);
         assert!(pool.effects.segments_gone.iter().all(|gone| gone.cause == UnmountCause::Replaced));
         pool.upkeep();
         assert!(pool.get("key").is_ok());
         pool.catalog.assert_consistent();
     }
+}
+
+#[test]
+fn a_client_at_whose_address_nobody_answers_is_forgotten_no_sooner_than_a_silent_one() {
+    let mut pool = Pool::with(CatalogSettings::default(), &[("a", MIB), ("b", MIB)]);
+    pool.config.preferred_segments = vec!["a".into()];
+    drop((pool.put("key", 100), pool.put("anew", 100)));
+    pool.config.preferred_segments = vec!["b".into()];
+    pool.start(100, "begun", 100).unwrap();
+    assert!(pool.catalog.doubt(client(100), pool.now, &mut pool.effects));
+    assert!(!pool.catalog.doubt(client(100), pool.now, &mut pool.effects), "that is no news");
+    assert_eq!(pool.get("key"), Err(ErrorCode::REPLICA_IS_NOT_READY));
+    assert_eq!(pool.put("anew", 100).replicas[0].0, "b");
+    pass(&mut pool, 2, &[101]);
+    pool.upkeep();
+    assert_eq!(pool.start(2, "begun", 100), Err(PutRefusal::Busy));
+    pass(&mut pool, 1, &[101]);
+    pool.upkeep();
+    assert!(pool.start(2, "begun", 100).is_ok(), "what it was writing is given up after 3 s");
+    pass(&mut pool, 26, &[101]);
+    assert_eq!(reach(&pool, 100), Some(Reach::Offline));
+    // Its next process sums the memory first.
+    pool.catalog.greet(client(100), pool.now);
+    pass(&mut pool, 29, &[101]);
+    assert_eq!(pool.get("key"), Err(ErrorCode::REPLICA_IS_NOT_READY), "a greeting does not say that it serves");
+    remount(&mut pool, vec![segment(1, "a", MIB)], 100).unwrap();
+    assert!(pool.get("key").is_ok(), "nothing was lost");
+    pool.catalog.doubt(client(100), pool.now, &mut pool.effects);
+    pass(&mut pool, 30, &[101]);
+    assert!(pool.effects.clients_gone.is_empty());
+    pass(&mut pool, 1, &[101]);
+    assert_eq!(pool.effects.clients_gone[..], [(client(100), UnmountCause::ClientExpired)]);
+    let stats = pool.catalog.stats();
+    assert_eq!((stats.clients_offline, stats.clients_expired), (2, 1), "reports are counted too");
+    pool.catalog.assert_consistent();
+}
+
+#[test]
+fn another_process_at_the_address_of_one_that_nobody_answers_for_makes_it_go_sooner() {
+    let mut pool = Pool::new(CatalogSettings::default());
+    pool.mount(at_address(1, "node", "10.0.0.1:7"), 100).unwrap();
+    pool.catalog.doubt(client(100), pool.now, &mut pool.effects);
+    pass(&mut pool, 5, &[]);
+    pool.mount(at_address(2, "node", "10.0.0.1:7"), 200).unwrap();
+    pass(&mut pool, 3, &[200]);
+    assert_eq!(pool.effects.clients_gone[..], [(client(100), UnmountCause::Replaced)]);
 }
 
 #[test]
@@ -266,7 +312,7 @@ fn a_silent_client_loses_its_segments_and_its_unfinished_puts() {
         pool.catalog.ping(client(101), pool.now).unwrap();
         pool.catalog.expire_clients(pool.now, &mut pool.effects);
     }
-    assert_eq!(pool.effects.clients_gone, [client(100)]);
+    assert_eq!(pool.effects.clients_gone[..], [(client(100), UnmountCause::ClientExpired)]);
     assert_eq!(pool.effects.segments_gone[0].cause, UnmountCause::ClientExpired);
     pool.upkeep();
     assert_eq!(pool.get("on-a"), Err(ErrorCode::OBJECT_NOT_FOUND));

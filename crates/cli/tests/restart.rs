@@ -149,6 +149,35 @@ fn a_node_takes_over_the_memory_of_the_one_before() {
     drop(node);
 }
 
+/// A reader finds that nobody answers, and the next process comes later than others may take who only stand still for a moment.
+#[test]
+fn a_node_that_was_found_dead_has_its_objects_when_it_comes_back_before_its_time_is_over() {
+    const LEN: usize = 1000;
+    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let file = format!("--segment_file={}", directory.path().join("memory").display());
+    let way = Way::Tcp;
+    let master = Master::start(&["--client_suspicion_ttl_sec=300"]);
+    let mut node = master.node(way, &[file.as_str()]);
+    let client = master.client(way);
+    for key in 0..20 {
+        client.put(format!("key-{key}"), &value(key, LEN), &copies(1)).unwrap();
+    }
+    told();
+    node.process.kill();
+    let killed = now();
+    within("the reader finds nobody, and the master neither", common::PATIENCE, || {
+        readable(&client, 0..20, LEN) == 0 && client.exists("key-0") == Ok(false)
+    });
+    // Time itself is the matter: who was found dead by a report used to be forgotten after three seconds.
+    while now().since(killed) < Duration::from_secs(5) {
+        assert_eq!(client.exists("key-0"), Ok(false));
+        yb_env::sleep(Duration::from_millis(100));
+    }
+    node = Node::start(node.flags.clone());
+    within("all is found again", common::PATIENCE, || readable(&client, 0..20, LEN) == 20);
+    drop(node);
+}
+
 /// The figure of a million keys on four nodes: `cargo test --release -p yb-cli --test restart -- --ignored --nocapture million`;
 /// `YB_RESTART_KEYS` takes another number.
 #[test]

@@ -7,6 +7,7 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use yb_env::Rng;
 use yb_mem::Crc64;
@@ -54,16 +55,17 @@ pub(crate) struct KeptMemory {
 }
 
 impl KeptMemory {
-    /// Opens or makes the file, and maps it where an earlier process had it.
-    pub(crate) fn open(path: &Path, size: u64) -> Result<KeptMemory> {
+    /// Opens or makes the file, and maps it where an earlier process had it. `found_one`: called with who that was, before what
+    /// lies there is looked at, which takes long where there is much.
+    pub(crate) fn open(path: &Path, size: u64, found_one: impl FnOnce(ClientId)) -> Result<KeptMemory> {
         let failed = |error: &dyn std::fmt::Display| Error::setup("the memory file", format!("{path:?}: {error}"));
         let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path);
         let file = file.map_err(|error| failed(&error))?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(failed(&"another process has it")),
-            Err(TryLockError::Error(error)) => return Err(failed(&error)),
-        }
+        patiently(|| match file.try_lock() {
+            Ok(()) => Ok(()),
+            Err(TryLockError::WouldBlock) => Err(failed(&"another process has it")),
+            Err(TryLockError::Error(error)) => Err(failed(&error)),
+        })?;
         // One log, by whatever link the file is reached.
         let path = &path.canonicalize().map_err(|error| failed(&error))?;
         let inode = file.metadata().map_err(|error| failed(&error))?.ino();
@@ -89,6 +91,9 @@ impl KeptMemory {
         };
         let (device, misfits) = (Arc::new(device), Vec::new());
         let mut kept = KeptMemory { _lock: file, device, journal, size, inode, found, misfits };
+        if let Some(client) = kept.client() {
+            found_one(client);
+        }
         kept.sort_out(path);
         Ok(kept)
     }
@@ -169,6 +174,25 @@ impl KeptMemory {
     }
 }
 
+/// A process that was killed has its files and ports until its memory is freed: who comes after it waits so long.
+const PREDECESSOR_ENDS: Duration = Duration::from_secs(4);
+const BETWEEN_TRIES: Duration = Duration::from_millis(20);
+
+/// Tries until it works, or for four seconds, after which a process that is ending should have let go of its files and ports.
+///
+/// # Errors
+/// That of the last try.
+pub fn patiently<T, E>(mut attempt: impl FnMut() -> std::result::Result<T, E>) -> std::result::Result<T, E> {
+    let clock = yb_env::Clock::real();
+    let until = clock.now() + PREDECESSOR_ENDS;
+    loop {
+        match attempt() {
+            Err(_) if clock.now() < until => yb_env::sleep(BETWEEN_TRIES),
+            done => return done,
+        }
+    }
+}
+
 /// What tells this start of the host from others.
 fn boot() -> Vec<u8> {
     std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default()
@@ -209,7 +233,7 @@ mod tests {
 
     /// What a killed process left: objects 0 to 3, the last one without a checksum; bytes of `damaged` are others by now.
     fn left_behind(path: &Path, damaged: &[u64]) {
-        let mut memory = KeptMemory::open(path, SIZE).unwrap();
+        let mut memory = KeptMemory::open(path, SIZE, |_| {}).unwrap();
         let mut begun = memory.begin(ClientId::default(), 7, &mut Rng::from_entropy()).unwrap();
         for number in 0..4 {
             let sum = fill(&memory, number, 0x40 + number as u8);
@@ -225,7 +249,7 @@ mod tests {
     }
 
     fn taken_over(path: &Path) -> (Vec<u64>, Vec<Misfit>) {
-        let mut memory = KeptMemory::open(path, SIZE).unwrap();
+        let mut memory = KeptMemory::open(path, SIZE, |_| {}).unwrap();
         let begun = memory.begin(ClientId::default(), 7, &mut Rng::from_entropy()).unwrap();
         (begun.table.from(0).map(|(offset, _)| offset / OBJECT).collect(), begun.misfits)
     }
@@ -256,7 +280,7 @@ mod tests {
     fn an_object_that_leaves_the_memory_makes_the_directory_worthless() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("memory");
-        let mut memory = KeptMemory::open(&path, SIZE).unwrap();
+        let mut memory = KeptMemory::open(&path, SIZE, |_| {}).unwrap();
         let mut begun = memory.begin(ClientId::default(), 7, &mut Rng::from_entropy()).unwrap();
         for (number, size) in [(0, OBJECT), (1, u64::MAX)] {
             let change = Change::Note(DirectoryEntry { size, ..entry(number, None, b"key") });

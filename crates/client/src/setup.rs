@@ -18,8 +18,9 @@ use crate::counters::Counters;
 use crate::deadline::{CallLimits, Deadline};
 use crate::executor::Executor;
 use crate::heartbeat::check_version;
+use crate::herald::Herald;
 use crate::hot::HotCache;
-use crate::kept::KeptMemory;
+use crate::kept::{KeptMemory, patiently};
 use crate::leases::LeaseKeeper;
 use crate::link::{LinkSettings, MasterLink};
 use crate::ops::Sessions;
@@ -39,17 +40,21 @@ impl Core {
         let mut rng = Rng::from_entropy();
         let config = named(config, &mut rng);
         let size = config.global_segment_size;
-        let open = |path: &std::path::PathBuf| KeptMemory::open(path, size);
+        let mut herald = None;
+        let open = |path: &std::path::PathBuf| {
+            KeptMemory::open(path, size, |client_id| herald = announce(&config, &clock, client_id))
+        };
         let mut kept = config.segment_file.as_ref().filter(|_| size > 0).map(open).transpose()?;
         let mut started = None;
         if let Some((kept, port)) = kept.as_mut().and_then(|kept| kept.port().map(|port| (kept, port))) {
             let config = ClientConfig { listen_port: port, ..config.clone() };
             let client_id = kept.client().unwrap_or_default();
-            match start_engine(&config, &clock, client_id, true) {
+            match patiently(|| start_engine(&config, &clock, client_id, true)) {
                 Ok(engine) => started = Some(engine),
                 Err(error) => {
                     tracing::warn!(%error, port, "the old port cannot be had; the memory file starts empty");
                     kept.start_anew();
+                    herald = None;
                 }
             }
         }
@@ -93,6 +98,8 @@ impl Core {
             config,
             clock,
         };
+        // Its last greeting must not come after the mount.
+        drop(herald);
         if core.config.offline {
             core.close();
         } else if core.config.segment_file.is_some() && core.config.global_segment_size > 0 {
@@ -124,6 +131,16 @@ pub(crate) fn start(clock: &Clock, config: &ClientConfig) -> Deadline {
     // Setup may wait for a dial back and for memory; it gets more than a data call.
     let base = config.limits.base.max(Duration::from_secs(2)) * 2;
     Deadline::start(clock, &CallLimits { base, ..config.limits }, 0)
+}
+
+/// Says to the master that this client is coming: it has to look at its memory first.
+fn announce(config: &ClientConfig, clock: &Clock, client_id: ClientId) -> Option<Herald> {
+    if config.offline {
+        return None;
+    }
+    let link = MasterLink::new(link_settings(config, client_id, 1), clock.clone());
+    let herald = link.and_then(|link| Herald::start(link, clock.clone(), config.ping_interval));
+    herald.inspect_err(|error| tracing::debug!(%error, "the master hears nothing until the memory is looked at")).ok()
 }
 
 /// The first two requests of a session.

@@ -106,7 +106,9 @@ impl Shared {
             let cause = match gone.cause {
                 UnmountCause::Asked => "its client unmounted it",
                 UnmountCause::ClientExpired => "its client stopped pinging",
-                UnmountCause::Replaced => "another client mounted the same memory, or nobody answered at its address",
+                UnmountCause::Replaced => {
+                    "another client mounted the same memory, or mounted at the same address while this one did not ping"
+                }
             };
             tracing::info!(event = "segment_gone", segment = %gone.id, name = gone.name, client = %gone.owner, "segment gone: {cause}");
             if let Some((ledger, keys)) = self.cleaned.get().filter(|_| gone.cause == UnmountCause::ClientExpired)
@@ -138,8 +140,12 @@ impl Shared {
                 ),
             }
         }
-        for client in effects.clients_gone.drain(..) {
-            tracing::info!(event = "client_gone", %client, "client gone: no ping within client_ttl and client_suspicion_ttl_sec");
+        for (client, cause) in effects.clients_gone.drain(..) {
+            let cause = match cause {
+                UnmountCause::Replaced => "another one mounted at the same address, and this one did not ping since",
+                _ => "no ping within client_ttl and client_suspicion_ttl_sec",
+            };
+            tracing::info!(event = "client_gone", %client, "client gone: {cause}");
             self.nodes.forget(client);
             self.catalog.expect_directory(client, Keeper::No);
             self.jobs.note_left(client, Left::Client);

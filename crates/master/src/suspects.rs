@@ -2,7 +2,7 @@
 //!
 //! The word of a client is taken for so much: nothing more is placed at the node until it pings or the master has found
 //! somebody there; it looks for itself. Only what the master finds counts further: a node whose data address refuses a connection is not offered to
-//! readers, and is unmounted unless it pings soon ([`yb_catalog::Catalog::doubt`]). A client that lies costs one connection
+//! readers, and its unfinished writes are given up unless it pings soon ([`yb_catalog::Catalog::doubt`]). A client that lies costs one connection
 //! every half second.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -3,6 +3,8 @@
 
 mod common;
 
+use std::time::{Duration, Instant};
+
 use common::*;
 use yb_types::{ErrorCode, Segment};
 use yb_wire::call;
@@ -48,13 +50,19 @@ fn a_node_at_which_nobody_answers_is_not_offered_and_comes_back_with_a_ping() {
 }
 
 #[test]
-fn a_node_at_which_nobody_answers_and_that_does_not_ping_is_gone_in_seconds() {
-    let rig = Rig::start();
+fn a_node_at_which_nobody_answers_and_that_does_not_ping_is_forgotten_when_its_time_is_over() {
+    let rig = Rig::with(|config| {
+        config.catalog.client_ttl = Duration::from_secs(5);
+        config.catalog.client_suspicion_ttl = Duration::from_secs(1);
+    });
     let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let heard = Instant::now();
     let _owner = node(&rig, &gone, b"k");
     let reader = rig.caller();
     assert_eq!(report(&reader, &gone), Ok(()));
+    eventually("it is not offered", || reader.get(b"k").err() == Some(ErrorCode::REPLICA_IS_NOT_READY));
     eventually("its objects are missing", || reader.get(b"k").err() == Some(ErrorCode::OBJECT_NOT_FOUND));
+    assert!(heard.elapsed() >= Duration::from_secs(6), "not before client_ttl and client_suspicion_ttl_sec");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use yb_client::{Client, Departure, Error, Health, MetricsSnapshot};
+use yb_client::{Client, Departure, Error, Health, MetricsSnapshot, patiently};
 use yb_daemon::{Daemon, Doors, StartError};
 
 use crate::{ConfigError, NodeConfig};
@@ -51,7 +51,11 @@ impl Node {
     /// [`NodeError`]; nothing is left behind.
     pub fn start(config: &NodeConfig) -> Result<Node, NodeError> {
         // The port is part of the node's name: without it, the name may be that of a node that is well.
-        let doors = config.daemon()?.map(|settings| Doors::open(&settings)).transpose()?;
+        let open = |settings| {
+            // Who comes after a process that was killed finds its port in use until its memory is freed.
+            if config.segment_file.is_empty() { Doors::open(&settings) } else { patiently(|| Doors::open(&settings)) }
+        };
+        let doors = config.daemon()?.map(open).transpose()?;
         let client = Client::connect(config.client()?)?;
         let daemon = doors.map(|doors| doors.serve(client.clone())).transpose()?;
         Ok(Node { daemon, client, drain: config.drain })

@@ -8,6 +8,7 @@ use parking_lot::{Condvar, Mutex};
 use yb_env::Clock;
 use yb_types::{ErrorCode, SegmentId};
 
+use super::segment::CLEAR_FIRST;
 use super::{Directories, Followed};
 use crate::deadline::{CallLimits, Deadline};
 use crate::lent::Lent;
@@ -108,6 +109,10 @@ impl Keeping {
         let KeeperDuty { link, directories, .. } = &self.duty;
         let Some((mark, was_doubted)) = directories.standing(segment) else { return Ok(false) };
         let followed = link.sync_directory((segment, mark, LIMIT), &self.deadline(), |told| {
+            if told.order == CLEAR_FIRST && directories.objects_in(segment) > 0 {
+                let refused = directories.objects_in(segment);
+                tracing::warn!(%segment, adopted = 0, refused, "the master does not want what lies in this segment: it had given this node up, or its time to learn is over");
+            }
             directories.follow(segment, told, was_doubted)
         });
         match followed {
@@ -126,18 +131,20 @@ impl Keeping {
     /// Tells all that is known of a segment, as the life `told_by` of a master told it, to the one of `incarnation`.
     fn tell(&self, segment: SegmentId, told_by: u64, incarnation: u64) -> Result<()> {
         let KeeperDuty { link, directories, .. } = &self.duty;
-        let (mut from, mut told) = (Some(0), 0);
+        let (mut from, mut told, mut refused) = (Some(0), 0, 0);
         while let Some(offset) = from {
             let (answer, next) = directories.page(segment, offset, |page| {
                 told += page.len();
                 link.tell_directory((segment, told_by), page, false, &self.deadline())
             });
-            directories.strike(segment, &answer?);
+            let unwanted = answer?;
+            refused += unwanted.len();
+            directories.strike(segment, &unwanted);
             from = next;
         }
         link.tell_directory((segment, told_by), &[], true, &self.deadline())?;
         directories.was_read(segment, incarnation);
-        tracing::info!(%segment, objects = told, "a master that started was told what lies in this segment");
+        tracing::info!(%segment, objects = told, adopted = told.saturating_sub(refused), refused, "a master that started was told what lies in this segment");
         Ok(())
     }
 }

@@ -97,6 +97,11 @@ impl Directories {
         self.with(id, |directory| directory.was_read(incarnation));
     }
 
+    /// Objects in one of them.
+    pub(crate) fn objects_in(&self, id: SegmentId) -> usize {
+        self.with(id, |directory| directory.table.len()).unwrap_or(0)
+    }
+
     /// Objects in all of them.
     pub(crate) fn objects(&self) -> u64 {
         self.0.lock().values().map(|directory| directory.table.len() as u64).sum()

@@ -31,7 +31,7 @@ pub(crate) enum Followed {
 }
 
 /// Of [`SyncDirectoryReply::order`].
-const CLEAR_FIRST: u8 = 1;
+pub(super) const CLEAR_FIRST: u8 = 1;
 const TELL: u8 = 2;
 
 /// Bytes of keys of a page.

@@ -27,8 +27,17 @@ pub struct SegmentRow {
     pub client: ClientId,
     /// Where it stands.
     pub status: SegmentStatus,
+    /// Its owner does not ping, or nobody answers for it: `SUSPECT` (read, takes nothing) or `OFFLINE` (not offered).
+    pub silent: Option<&'static str>,
     /// Bytes allocated.
     pub used: u64,
+}
+
+impl SegmentRow {
+    /// Where it stands, for people: that its owner is not heard of, else the peer's word.
+    pub fn word(&self) -> &'static str {
+        self.silent.unwrap_or_else(|| status_name(self.status))
+    }
 }
 
 /// A client that pings.

@@ -50,7 +50,13 @@ impl Pool for Constants {
             protocol: "tcp".to_owned(),
             ..Segment::default()
         };
-        vec![SegmentRow { segment, client: ClientId::default(), status: SegmentStatus::OK, used: 1 << 25 }]
+        vec![SegmentRow {
+            segment,
+            client: ClientId::default(),
+            status: SegmentStatus::OK,
+            silent: None,
+            used: 1 << 25,
+        }]
     }
     fn replicas(&self, _tenant: &[u8], key: &[u8]) -> Result<Vec<ReplicaDescriptor>, ErrorCode> {
         if key != b"a/b&+\xff" {

@@ -79,6 +79,7 @@ impl Pool for Large {
             },
             client: ClientId::default(),
             status: SegmentStatus::OK,
+            silent: None,
             used: (at * 7919 + looks * 65536) % (1 << 30),
         };
         (0..SEGMENTS).map(row).collect()

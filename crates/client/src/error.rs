@@ -19,7 +19,9 @@ pub enum Error {
     #[error("no such object")]
     NotFound,
     /// Another writer holds the key and has not finished; it may be tried again.
-    #[error("another writer has not finished with this object; try again")]
+    #[error(
+        "another writer has not finished with this object, or the node that has it does not answer (`yuebing segments` shows it as OFFLINE); try again"
+    )]
     Busy,
     /// No segment has room for the object.
     #[error("the pool has no room for this object; try again later or with fewer replicas")]

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use yb_admin::{ClientRow, Cursor, KeyPage, Overview, Pool, SegmentRow};
-use yb_catalog::{Force, ListCursor};
+use yb_catalog::{Force, ListCursor, Reach};
 use yb_types::{ClientId, ErrorCode, ReplicaDescriptor, Segment};
 
 use crate::handlers::descriptors;
@@ -61,6 +61,7 @@ impl Pool for MasterPool {
             segment: segment.info().clone(),
             client: segment.owner(),
             status: segment.status(),
+            silent: silent(segment.reach()),
             used: segment.used().0,
         });
         rows.collect()
@@ -94,6 +95,15 @@ fn host_of(segment: &Segment) -> String {
         _ => endpoint,
     };
     host.trim_matches(['[', ']']).to_owned()
+}
+
+/// The word for people where an owner is not heard of.
+pub(crate) fn silent(reach: Reach) -> Option<&'static str> {
+    match reach {
+        Reach::Suspect => Some("SUSPECT"),
+        Reach::Offline => Some("OFFLINE"),
+        Reach::Online | Reach::Gone => None,
+    }
 }
 
 fn client_rows(shared: &Shared) -> Vec<ClientRow> {

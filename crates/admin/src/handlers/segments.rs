@@ -10,7 +10,7 @@ use yb_types::{ErrorCode, SegmentStatus};
 use crate::answer::{answer, refusal, refusal_saying, text};
 use crate::desk::Desk;
 use crate::endpoint::{Endpoint, Parameter, TEXT};
-use crate::pool::{SegmentRow, status_name};
+use crate::pool::SegmentRow;
 use crate::query::{Query, Window};
 
 const GIB: f64 = (1u64 << 30) as f64;
@@ -57,7 +57,7 @@ fn detail(row: &SegmentRow) -> Value {
         "size_human": format!("{:.4} GiB", size as f64 / GIB),
         "te_endpoint": row.segment.te_endpoint,
         "protocol": row.segment.protocol,
-        "status": status_name(row.status),
+        "status": row.word(),
         "allocator_used_bytes": row.used,
         "allocator_capacity_bytes": size,
         "allocator_usage_percent": percent(row),
@@ -91,7 +91,9 @@ async fn page(State(desk): State<Desk>, RawQuery(raw): RawQuery) -> Response {
         "used" => rows.sort_by(|a, b| a.used.cmp(&b.used).then_with(|| by_name(a, b))),
         "size" => rows.sort_by(|a, b| a.segment.size.cmp(&b.segment.size).then_with(|| by_name(a, b))),
         "percent" => rows.sort_by(|a, b| percent(a).total_cmp(&percent(b)).then_with(|| by_name(a, b))),
-        "status" => rows.sort_by(|a, b| a.status.0.cmp(&b.status.0).then_with(|| by_name(a, b))),
+        "status" => {
+            rows.sort_by(|a, b| (a.status.0, a.silent).cmp(&(b.status.0, b.silent)).then_with(|| by_name(a, b)))
+        }
         other => return refusal_saying(ErrorCode::INVALID_PARAMS, &format!("cannot sort by {other:?}")),
     }
     if query.flag("descending") {
@@ -122,7 +124,7 @@ async fn status(State(desk): State<Desk>, RawQuery(raw): RawQuery) -> Response {
     };
     match desk.pool.segments().into_iter().find(|row| row.segment.name == name) {
         Some(row) => answer(json!({
-            "success": true, "segment": name, "status": row.status.0, "status_name": status_name(row.status),
+            "success": true, "segment": name, "status": row.status.0, "status_name": row.word(),
             "error_code": 0, "error_message": "",
         })),
         None => refusal(ErrorCode::SEGMENT_NOT_FOUND),

@@ -92,7 +92,8 @@ fn write_segments(out: &mut TextWriter, shared: &Shared) {
     let mut by_name: BTreeMap<String, (u64, u64)> = BTreeMap::new();
     let mut by_status: BTreeMap<&str, u64> = BTreeMap::new();
     for segment in &shared.catalog.segments() {
-        *by_status.entry(yb_admin::status_name(segment.status())).or_default() += 1;
+        let word = crate::pool::silent(segment.reach()).unwrap_or_else(|| yb_admin::status_name(segment.status()));
+        *by_status.entry(word).or_default() += 1;
         if segment.status() != SegmentStatus::UNMOUNTING {
             let sums = by_name.entry(segment.info().name.clone()).or_default();
             sums.0 += segment.used().0;

@@ -17,6 +17,16 @@ impl Catalog {
         there.map(|segment| segment.owner()).collect()
     }
 
+    /// Owners of segments that are read and in which nothing is placed now, and all owners of segments that are read.
+    pub fn held_back(&self) -> (usize, usize) {
+        let registry = self.segments.registry();
+        let owners = |is: &dyn Fn(Reach) -> bool| {
+            let there = registry.iter().filter(|segment| is(segment.reach()));
+            there.map(|segment| segment.owner()).collect::<BTreeSet<_>>().len()
+        };
+        (owners(&|reach| reach == Reach::Suspect), owners(&|reach| reach <= Reach::Suspect))
+    }
+
     /// Places nothing more in the segments of a client until it pings. Answers whether that was news.
     pub fn hold_back(&self, client: ClientId, effects: &mut Effects) -> bool {
         let mut clients = self.clients.lock();

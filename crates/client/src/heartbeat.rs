@@ -10,24 +10,21 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use yb_env::Clock;
-use yb_mem::Crc64;
 use yb_transfer::Engine;
 use yb_types::{ClientId, ClientStatus, STORE_VERSION, SegmentId};
-use yb_wire::messages::{DoubtAnswer, DoubtQuestion};
 
 use crate::counters::Counters;
 use crate::deadline::{CallLimits, Deadline};
 use crate::directory::{Directories, Keeper, KeeperDuty};
 use crate::lent::Lent;
 use crate::link::{CAPABILITY_DIRECTORY, CAPABILITY_FILLED, CAPABILITY_LOOKS, CAPABILITY_QUIESCE, MasterLink};
+use crate::looker::{LookDuty, Looker};
 use crate::quiesce::Questions;
 use crate::tasks::{TaskDuty, TaskWorker};
 use crate::{Error, Result};
 
 /// Failed pings in a row after which the session starts anew.
 const PINGS_BEFORE_RECONNECT: u32 = 3;
-/// Replicas in doubt that are looked at before the master hears of it.
-const DOUBTS_AT_A_TIME: u32 = 16;
 /// Time that one unmount may take when the client closes.
 const LEAVE_TIME: Duration = Duration::from_millis(500);
 /// How long memory of a segment that left may still be in use before it is left to its last user.
@@ -70,6 +67,7 @@ struct Beat {
 pub(crate) struct Membership {
     beat: Arc<Beat>,
     tasks: TaskWorker,
+    looker: Option<Looker>,
     keeper: Option<Keeper>,
     thread: Option<JoinHandle<()>>,
 }
@@ -84,8 +82,16 @@ impl Membership {
             stopped: Mutex::new(false),
             stop: Condvar::new(),
         });
-        let Pulse { link, engine, clock, counters, .. } = &beat.pulse;
+        let Pulse { link, engine, clock, counters, interval, .. } = &beat.pulse;
         let (link, counters) = (Arc::clone(link), Arc::clone(counters));
+        let look = || LookDuty {
+            link: Arc::clone(&link),
+            engine: engine.clone(),
+            clock: clock.clone(),
+            counters: Arc::clone(&counters),
+            interval: *interval,
+        };
+        let looker = beat.pulse.asks.then(|| Looker::start(look())).transpose()?;
         let duty = TaskDuty { link, engine: engine.clone(), clock: clock.clone(), counters };
         let tasks = TaskWorker::start(duty)?;
         let Pulse { clock, lent, directories, .. } = &beat.pulse;
@@ -95,7 +101,7 @@ impl Membership {
         let of_thread = Arc::clone(&beat);
         let thread = yb_env::spawn_thread("yb-heartbeat", move || of_thread.run())
             .map_err(|error| Error::setup("the heartbeat thread", error))?;
-        Ok(Membership { beat, tasks, keeper, thread: Some(thread) })
+        Ok(Membership { beat, tasks, looker, keeper, thread: Some(thread) })
     }
 
     /// Whether the last ping was answered.
@@ -129,6 +135,7 @@ impl Membership {
         // A ping that waits for a dead master ends now.
         self.beat.pulse.link.shutdown();
         self.tasks.stop();
+        drop(self.looker.take());
         drop(self.keeper.take());
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
@@ -227,11 +234,6 @@ impl Beat {
         {
             tracing::debug!(%error, "questions about given-up writes wait");
         }
-        if self.pulse.asks
-            && let Err(error) = self.look_at_doubts()
-        {
-            tracing::debug!(%error, "questions about replicas in doubt wait");
-        }
         Ok(())
     }
 
@@ -266,23 +268,6 @@ impl Beat {
                 Err(error) => tracing::debug!(segment = %id, %error, "whether a segment has left is asked again"),
             }
         }
-    }
-
-    /// Tells the master what lies where readers found other bytes than were written.
-    fn look_at_doubts(&self) -> Result<()> {
-        let pulse = &self.pulse;
-        let mut asked = pulse.link.poll_doubts(&[], DOUBTS_AT_A_TIME, &self.deadline())?;
-        while !asked.is_empty() {
-            let look = |question: &DoubtQuestion| {
-                let memory = pulse.engine.local(question.address, question.size).ok()?;
-                let found = Crc64::of(memory.span())?.value();
-                Some(DoubtAnswer { replica: question.replica, found })
-            };
-            let answers: Vec<DoubtAnswer> = asked.iter().filter_map(look).collect();
-            pulse.counters.doubts_looked_at.add(answers.len() as u64);
-            asked = pulse.link.poll_doubts(&answers, DOUBTS_AT_A_TIME, &self.deadline())?;
-        }
-        Ok(())
     }
 
     /// Gives the memory back of a segment that the master does not have any more.

@@ -90,6 +90,7 @@ mod kept;
 mod leases;
 mod lent;
 mod link;
+mod looker;
 mod memory;
 mod mover;
 mod ops;

@@ -3,12 +3,18 @@
 //! The word of one client is not enough: its own memory or network may be the sick part, and it would empty the cache. The
 //! node that has the bytes, where it is one of ours, is asked what lies there, and its answer decides. Of others' nodes two
 //! clients have to say the same. Until then readers find out for themselves and take the next replica.
+//!
+//! Looking costs a node the time to sum the replica. A client whose word a node refuted is not believed for a while, a
+//! replica that was found good is not looked at again for a while, and one client, and one address, has only so many
+//! replicas in doubt at a time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::net::IpAddr;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use yb_catalog::{Effects, ReplicaName, Tenant};
-use yb_types::{ClientId, ErrorCode, ReplicaId};
+use yb_types::{ClientId, ErrorCode, MonotonicTime, ReplicaId};
 use yb_wire::messages::{DoubtAnswer, DoubtQuestion};
 
 use crate::nodes::CAPABILITY_LOOKS;
@@ -16,6 +22,16 @@ use crate::shared::Shared;
 
 /// Replicas in doubt at a time; a report beyond makes the one with the lowest number be forgotten.
 const MOST_DOUBTS: usize = 1024;
+/// Of these by one client; a report beyond is not followed.
+const MOST_OF_CLIENT: usize = 64;
+/// Of these by all clients of one address.
+const MOST_OF_ADDRESS: usize = 256;
+/// How long a client is not believed whose word was refuted.
+const CLIENT_DISBELIEVED: Duration = Duration::from_secs(60);
+/// How long a replica that was found good is not looked at.
+const REPLICA_TRUSTED: Duration = Duration::from_secs(10);
+/// Clients, and replicas, that are remembered as refuted; the oldest goes first.
+const MOST_REFUTED: usize = 1024;
 
 #[derive(Clone, Debug)]
 struct Doubt {
@@ -25,6 +41,8 @@ struct Doubt {
     written: u64,
     /// Who read other bytes.
     by: ClientId,
+    /// From where.
+    address: Option<IpAddr>,
     /// Whom to ask, and what; `None` where nobody can be asked.
     question: Option<(ClientId, DoubtQuestion)>,
     asked: bool,
@@ -36,28 +54,91 @@ impl Doubt {
     }
 }
 
+/// Names that are not listened to until some time.
+#[derive(Debug)]
+struct Until<N>(VecDeque<(N, MonotonicTime)>);
+
+impl<N> Default for Until<N> {
+    fn default() -> Self {
+        Until(VecDeque::new())
+    }
+}
+
+impl<N: PartialEq> Until<N> {
+    fn add(&mut self, name: N, until: MonotonicTime) {
+        self.0.retain(|(known, _)| *known != name);
+        if self.0.len() >= MOST_REFUTED {
+            self.0.pop_front();
+        }
+        self.0.push_back((name, until));
+    }
+
+    fn has(&mut self, name: &N, now: MonotonicTime) -> bool {
+        while self.0.front().is_some_and(|(_, until)| *until <= now) {
+            self.0.pop_front();
+        }
+        self.0.iter().any(|(known, _)| known == name)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Book {
+    open: BTreeMap<ReplicaId, Doubt>,
+    disbelieved: Until<ClientId>,
+    trusted: Until<ReplicaId>,
+}
+
+impl Book {
+    /// Whether a report costs a look that it is not worth.
+    fn is_idle(&mut self, replica: ReplicaId, doubt: &Doubt, now: MonotonicTime) -> bool {
+        // A node that finds its own memory bad is the one that looks.
+        if doubt.question.is_some_and(|(owner, _)| owner == doubt.by) {
+            return false;
+        }
+        if self.disbelieved.has(&doubt.by, now) || self.trusted.has(&replica, now) {
+            return true;
+        }
+        let of = |is: &dyn Fn(&Doubt) -> bool| self.open.values().filter(|open| is(open)).count();
+        of(&|open| open.by == doubt.by) >= MOST_OF_CLIENT
+            || of(&|open| open.address == doubt.address) >= MOST_OF_ADDRESS
+    }
+}
+
+/// What is made of a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Heard {
+    /// It is not followed.
+    Idle,
+    /// The first of it.
+    Noted,
+    /// Another client has said so already.
+    Again,
+}
+
 /// The replicas in doubt.
 #[derive(Debug, Default)]
-pub(crate) struct Doubts(Mutex<BTreeMap<ReplicaId, Doubt>>);
+pub(crate) struct Doubts(Mutex<Book>);
 
 impl Doubts {
-    /// Whether another client has said so already; else it is noted.
-    fn is_said_by_another(&self, replica: ReplicaId, doubt: Doubt) -> bool {
-        let mut doubts = self.0.lock();
-        if let Some(known) = doubts.get(&replica) {
-            return known.by != doubt.by;
+    fn hear(&self, replica: ReplicaId, doubt: Doubt, now: MonotonicTime) -> Heard {
+        let mut book = self.0.lock();
+        if let Some(known) = book.open.get(&replica) {
+            return if known.by == doubt.by { Heard::Noted } else { Heard::Again };
         }
-        if doubts.len() >= MOST_DOUBTS {
-            doubts.pop_first();
+        if book.is_idle(replica, &doubt, now) {
+            return Heard::Idle;
         }
-        doubts.insert(replica, doubt);
-        false
+        if book.open.len() >= MOST_DOUBTS {
+            book.open.pop_first();
+        }
+        book.open.insert(replica, doubt);
+        Heard::Noted
     }
 
     /// Questions for a node, each given out once.
     pub(crate) fn take(&self, node: ClientId, limit: usize) -> Vec<DoubtQuestion> {
-        let mut doubts = self.0.lock();
-        let of_node = doubts.values_mut().filter(|doubt| !doubt.asked).filter_map(|doubt| {
+        let mut book = self.0.lock();
+        let of_node = book.open.values_mut().filter(|doubt| !doubt.asked).filter_map(|doubt| {
             let (owner, question) = doubt.question?;
             (owner == node).then(|| {
                 doubt.asked = true;
@@ -68,16 +149,24 @@ impl Doubts {
     }
 
     fn known(&self, replica: ReplicaId) -> Option<Doubt> {
-        self.0.lock().get(&replica).cloned()
+        self.0.lock().open.get(&replica).cloned()
     }
 
     fn settle(&self, replica: ReplicaId) {
-        self.0.lock().remove(&replica);
+        self.0.lock().open.remove(&replica);
+    }
+
+    /// The node has what was written there. What else the client said is not looked at.
+    fn refute(&self, replica: ReplicaId, by: ClientId, now: MonotonicTime) {
+        let mut book = self.0.lock();
+        book.open.retain(|known, doubt| *known != replica && (doubt.by != by || doubt.asked));
+        book.disbelieved.add(by, now + CLIENT_DISBELIEVED);
+        book.trusted.add(replica, now + REPLICA_TRUSTED);
     }
 
     /// It is asked about again.
     fn put_off(&self, replica: ReplicaId) {
-        if let Some(doubt) = self.0.lock().get_mut(&replica) {
+        if let Some(doubt) = self.0.lock().open.get_mut(&replica) {
             doubt.asked = false;
         }
     }
@@ -86,6 +175,8 @@ impl Doubts {
 /// What a client found.
 pub(crate) struct Finding<'a> {
     pub(crate) by: ClientId,
+    /// From where it says so.
+    pub(crate) address: Option<IpAddr>,
     pub(crate) name: ReplicaName<'a>,
     pub(crate) found: u64,
 }
@@ -95,17 +186,22 @@ pub(crate) struct Finding<'a> {
 /// # Errors
 /// `OBJECT_NOT_FOUND` when the replica is not there any more, or its object has another checksum.
 pub(crate) fn report(shared: &Shared, finding: &Finding<'_>, effects: &mut Effects) -> Result<(), ErrorCode> {
-    let Finding { by, name, found } = finding;
+    let Finding { by, address, name, found } = finding;
     shared.metrics.shared_lane().add(shared.metrics.corrupt_reported, 1);
     let place = shared.catalog.place_of(name).ok_or(ErrorCode::OBJECT_NOT_FOUND)?;
-    tracing::warn!(event = "corrupt_reported", %by, owner = %place.owner, written = name.checksum, found, "a client read other bytes than were written");
     let question =
         DoubtQuestion { replica: name.replica, segment_id: place.segment, address: place.address, size: place.size };
     let question = shared.nodes.can(place.owner, CAPABILITY_LOOKS).then_some((place.owner, question));
     let can_be_asked = question.is_some();
-    let doubt =
-        Doubt { tenant: name.tenant, key: name.key.to_vec(), written: name.checksum, by: *by, question, asked: false };
-    if shared.doubts.is_said_by_another(name.replica, doubt) && !can_be_asked {
+    let (key, written) = (name.key.to_vec(), name.checksum);
+    let doubt = Doubt { tenant: name.tenant, key, written, by: *by, address: *address, question, asked: false };
+    let heard = shared.doubts.hear(name.replica, doubt, shared.clock.now());
+    if heard == Heard::Idle {
+        shared.metrics.shared_lane().add(shared.metrics.reports_disbelieved, 1);
+        return Ok(());
+    }
+    tracing::warn!(event = "corrupt_reported", %by, owner = %place.owner, written, found, "a client read other bytes than were written");
+    if heard == Heard::Again && !can_be_asked {
         quarantine(shared, name, effects);
     }
     Ok(())
@@ -122,7 +218,7 @@ pub(crate) fn answered(shared: &Shared, node: ClientId, answer: &DoubtAnswer, ef
     }
     shared.metrics.shared_lane().add(shared.metrics.corrupt_refuted, 1);
     tracing::warn!(event = "corrupt_refuted", by = %doubt.by, %node, "the node has the bytes that were written: the memory or network of the client that read others may be sick");
-    shared.doubts.settle(answer.replica);
+    shared.doubts.refute(answer.replica, doubt.by, shared.clock.now());
 }
 
 fn quarantine(shared: &Shared, name: &ReplicaName<'_>, effects: &mut Effects) {

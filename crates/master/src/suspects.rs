@@ -21,14 +21,39 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 /// Addresses remembered; a report beyond is answered and not followed.
 const MOST_ADDRESSES: usize = 1024;
 
-/// When addresses were looked at last.
+/// A client that finds a node slow is heard again about the same one no sooner than this.
+const HEARD_AGAIN: Duration = Duration::from_secs(5);
+/// Words of clients on slow nodes that are remembered; beyond, none is followed.
+const MOST_WORDS: usize = 4096;
+
+/// When addresses were looked at last, and who said of which that they are slow.
 #[derive(Debug, Default)]
-pub(crate) struct Suspects(Mutex<BTreeMap<String, MonotonicTime>>);
+pub(crate) struct Suspects {
+    looked: Mutex<BTreeMap<String, MonotonicTime>>,
+    slow: Mutex<BTreeMap<(ClientId, String), MonotonicTime>>,
+}
 
 impl Suspects {
+    /// Whether a client's word that the node at an address is slow counts: once in a while.
+    fn hears(&self, by: ClientId, endpoint: &str, now: MonotonicTime) -> bool {
+        let mut slow = self.slow.lock();
+        let word = (by, endpoint.to_owned());
+        if slow.get(&word).is_some_and(|at| now.since(*at) < HEARD_AGAIN) {
+            return false;
+        }
+        if slow.len() >= MOST_WORDS {
+            slow.retain(|_, at| now.since(*at) < HEARD_AGAIN);
+        }
+        let is_room = slow.len() < MOST_WORDS;
+        if is_room {
+            slow.insert(word, now);
+        }
+        is_room
+    }
+
     /// Whether an address is to be looked at now.
     fn begin(&self, endpoint: &str, now: MonotonicTime) -> bool {
-        let mut looked = self.0.lock();
+        let mut looked = self.looked.lock();
         if looked.get(endpoint).is_some_and(|at| now.since(*at) < BETWEEN_LOOKS) {
             return false;
         }
@@ -55,7 +80,10 @@ pub(crate) struct Report<'a> {
 /// # Errors
 /// `SEGMENT_NOT_FOUND` when no segment is reached at the address.
 pub(crate) fn report(shared: &Arc<Shared>, report: &Report<'_>, effects: &mut Effects) -> Result<(), ErrorCode> {
-    let Some(owners) = hold(shared, report, effects)? else { return Ok(()) };
+    let owners = owners(shared, report)?;
+    if !hold(shared, report, &owners, effects) {
+        return Ok(());
+    }
     let endpoint = report.endpoint;
     let dialer = shared.dialer.as_ref().filter(|_| can_dial(endpoint));
     if let Some(dialer) = dialer {
@@ -69,31 +97,43 @@ pub(crate) fn report(shared: &Arc<Shared>, report: &Report<'_>, effects: &mut Ef
 }
 
 /// Holds a node back that did not take in time what a client wrote. A connection proves nothing of it (the kernel of a
-/// process that stands still accepts them), a ping does.
+/// process that stands still accepts them), a ping does. One that is slow only for the client that says so would be held
+/// back for nothing: a client is heard about a node once in five seconds, and no more than half of the nodes are held back
+/// together, so that one sick or lying client does not stop the writes of others.
 ///
 /// # Errors
 /// As [`report`].
 pub(crate) fn report_slow(shared: &Arc<Shared>, report: &Report<'_>, effects: &mut Effects) -> Result<(), ErrorCode> {
-    hold(shared, report, effects).map(|_| ())
+    let owners = owners(shared, report)?;
+    // Also where it is not followed: it counts as said.
+    let is_heard = shared.suspects.hears(report.by, report.endpoint, shared.clock.now());
+    let (held, all) = shared.catalog.held_back();
+    if !is_heard || (held + owners.len()) * 2 > all {
+        shared.metrics.shared_lane().add(shared.metrics.reports_disbelieved, 1);
+        return Ok(());
+    }
+    hold(shared, report, &owners, effects);
+    Ok(())
 }
 
-/// Holds back whose segments are reached at the address: who that is, or `None` when it was done a moment ago.
-fn hold(shared: &Shared, report: &Report<'_>, effects: &mut Effects) -> Result<Option<BTreeSet<ClientId>>, ErrorCode> {
-    let Report { by, endpoint, reason } = report;
+/// Whose segments are reached at the address.
+fn owners(shared: &Shared, report: &Report<'_>) -> Result<BTreeSet<ClientId>, ErrorCode> {
     shared.metrics.shared_lane().add(shared.metrics.suspects_reported, 1);
-    // First, so that made-up addresses take no place among those that are remembered.
-    let owners = shared.catalog.clients_at(endpoint);
-    if owners.is_empty() {
-        return Err(ErrorCode::SEGMENT_NOT_FOUND);
-    }
+    let owners = shared.catalog.clients_at(report.endpoint);
+    if owners.is_empty() { Err(ErrorCode::SEGMENT_NOT_FOUND) } else { Ok(owners) }
+}
+
+/// Holds them back, unless that was done a moment ago.
+fn hold(shared: &Shared, report: &Report<'_>, owners: &BTreeSet<ClientId>, effects: &mut Effects) -> bool {
+    let Report { by, endpoint, reason } = report;
     if !shared.suspects.begin(endpoint, shared.clock.now()) {
-        return Ok(None);
+        return false;
     }
     tracing::info!(event = "suspect_reported", %by, endpoint, reason, "a client cannot reach a node; looking");
-    for owner in &owners {
+    for owner in owners {
         shared.catalog.hold_back(*owner, effects);
     }
-    Ok(Some(owners))
+    true
 }
 
 /// Somebody answers: what the client met has passed, or was the client's own.

@@ -56,15 +56,40 @@ fn the_node_that_has_the_bytes_decides() {
     assert!(reader.exists(b"k"));
     assert_eq!(rig.metric("yuebing_corrupt_refuted_total"), 1);
 
-    report(&reader, b"k", replica, WRITTEN).unwrap();
+    // So the node is not asked again for its word, nor for a while about what it found good.
+    let (replica, good) = (put(&reader, b"l"), replica);
+    let disbelieved = [report(&reader, b"l", replica, WRITTEN), report(&other, b"k", good, WRITTEN)];
+    assert_eq!((disbelieved, poll(&node, &[])), ([Ok(()); 2], Ok(vec![])));
+    assert_eq!(rig.metric("yuebing_reports_disbelieved_total"), 2);
+
+    report(&other, b"l", replica, WRITTEN).unwrap();
     assert_eq!(poll(&node, &[]).unwrap().len(), 1);
     // Only the owner is asked and heard.
     hello(&other, LOOKS);
     assert_eq!(poll(&other, &[DoubtAnswer { replica, found: 1 }]), Ok(vec![]));
-    assert!(reader.exists(b"k"));
+    assert!(reader.exists(b"l"));
     poll(&node, &[DoubtAnswer { replica, found: 1 }]).unwrap();
-    assert!(!reader.exists(b"k"));
-    assert_eq!((rig.metric("yuebing_corrupt_reported_total"), rig.metric("yuebing_corrupt_confirmed_total")), (5, 1));
+    assert!(!reader.exists(b"l") && reader.exists(b"k"));
+    assert_eq!((rig.metric("yuebing_corrupt_reported_total"), rig.metric("yuebing_corrupt_confirmed_total")), (7, 1));
+}
+
+#[test]
+fn one_client_makes_a_node_look_at_so_many_replicas_and_no_more_once_it_was_wrong() {
+    let rig = Rig::start();
+    let (node, liar, other) = (rig.caller(), rig.caller(), rig.caller());
+    hello(&node, LOOKS);
+    node.give_memory(1 << 20);
+    let keys: Vec<String> = (0..100).map(|key| format!("key-{key}")).collect();
+    let replicas: Vec<ReplicaId> = keys.iter().map(|key| put(&other, key.as_bytes())).collect();
+    for (key, replica) in keys.iter().zip(&replicas) {
+        assert_eq!(report(&liar, key.as_bytes(), *replica, WRITTEN), Ok(()));
+    }
+    assert_eq!(rig.metric("yuebing_reports_disbelieved_total"), 100 - 64);
+    let asked = poll(&node, &[]).unwrap();
+    assert_eq!(asked.len(), 16);
+    let good: Vec<_> = asked.iter().map(|asked| DoubtAnswer { replica: asked.replica, found: WRITTEN }).collect();
+    assert_eq!(poll(&node, &good), Ok(vec![]), "what else it said is not looked at");
+    assert!(keys.iter().all(|key| other.exists(key.as_bytes())));
 }
 
 #[test]

@@ -3,10 +3,11 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use common::*;
-use yb_types::{ErrorCode, Segment};
+use yb_types::{ErrorCode, ReplicaKind, Segment};
 use yb_wire::call;
 use yb_wire::messages::*;
 
@@ -44,7 +45,10 @@ fn a_node_at_which_nobody_answers_is_not_offered_and_comes_back_with_a_ping() {
         "nothing is placed there from now on"
     );
     eventually("the object is not offered", || !exists(&reader, b"k"));
+    assert_eq!(rig.metric("yuebing_segments_by_status{status=\"OFFLINE\"}"), 1);
+    assert_eq!(rig.metric("master_client_liveness_offline_transitions_total"), 1);
     owner.ping().unwrap();
+    assert_eq!(rig.metric("yuebing_segments_by_status{status=\"OK\"}"), 1);
     assert!(exists(&reader, b"k"), "it lives: nothing was lost");
     assert!(reader.put_start(b"more", 1).is_ok());
 }
@@ -65,21 +69,51 @@ fn a_node_at_which_nobody_answers_and_that_does_not_ping_is_forgotten_when_its_t
     assert!(heard.elapsed() >= Duration::from_secs(6), "not before client_ttl and client_suspicion_ttl_sec");
 }
 
+fn report_slow(by: &Caller, endpoint: &str) -> ErrorOr<()> {
+    let args = ReportSuspectArgs { client_id: by.id, endpoint, reason: "nothing moved" };
+    by.call::<call::ReportSlow, _>(&args, |reply| reply)
+}
+
+/// The addresses at which a hundred new objects are.
+fn places(by: &Caller, prefix: &str) -> BTreeSet<String> {
+    let place = |key: u64| by.put(format!("{prefix}-{key}").as_bytes(), 1).unwrap();
+    let places = (0..100).flat_map(place).filter_map(|replica| match replica.kind {
+        ReplicaKind::Memory(memory) => Some(memory.buffer.transport_endpoint),
+        _ => None,
+    });
+    places.collect()
+}
+
 #[test]
 fn a_node_that_takes_nothing_gets_nothing_more_until_it_pings() {
     let rig = Rig::start();
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let endpoint = listener.local_addr().unwrap().to_string();
-    let (owner, _) = node(&rig, &endpoint, b"k");
-    let writer = rig.caller();
-    let args = ReportSuspectArgs { client_id: writer.id, endpoint: &endpoint, reason: "nothing moved" };
-    assert_eq!(writer.call::<call::ReportSlow, _>(&args, |reply| reply), Ok(()));
-    assert_eq!(writer.put_start(b"more", 1), Err(ErrorCode::NO_AVAILABLE_HANDLE));
-    assert!(exists(&writer, b"k"), "readers find out for themselves");
     // The kernel takes connections for a process that stands still: that somebody listens says nothing.
-    assert_eq!(writer.put_start(b"more", 1), Err(ErrorCode::NO_AVAILABLE_HANDLE));
-    owner.ping().unwrap();
-    assert!(writer.put_start(b"more", 1).is_ok());
+    let listeners = [(); 2].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+    let endpoints = listeners.each_ref().map(|listener| listener.local_addr().unwrap().to_string());
+    let (slow, _) = node(&rig, &endpoints[0], b"k");
+    let _other = node(&rig, &endpoints[1], b"l");
+    let writer = rig.caller();
+    assert_eq!(report_slow(&writer, &endpoints[0]), Ok(()));
+    assert_eq!(places(&writer, "held").into_iter().collect::<Vec<_>>(), [endpoints[1].clone()]);
+    assert!(exists(&writer, b"k"), "readers find out for themselves");
+    slow.ping().unwrap();
+    assert_eq!(places(&writer, "back").len(), 2);
+}
+
+#[test]
+fn a_client_that_calls_all_nodes_slow_again_and_again_stops_no_writes() {
+    let rig = Rig::start();
+    let listeners = [(); 4].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+    let endpoints = listeners.each_ref().map(|listener| listener.local_addr().unwrap().to_string());
+    let nodes: Vec<_> = endpoints.iter().map(|endpoint| node(&rig, endpoint, endpoint.as_bytes())).collect();
+    let (liar, writer) = (rig.caller(), rig.caller());
+    let lie = || endpoints.iter().for_each(|endpoint| assert_eq!(report_slow(&liar, endpoint), Ok(())));
+    lie();
+    assert_eq!(places(&writer, "first").len(), 2, "no more than half are held back");
+    nodes.iter().for_each(|(node, _)| assert!(node.ping().is_ok()));
+    lie();
+    assert_eq!(places(&writer, "second").len(), 4, "its word counted once");
+    assert!(rig.metric("yuebing_reports_disbelieved_total") >= 6);
 }
 
 #[test]

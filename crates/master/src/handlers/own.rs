@@ -84,7 +84,8 @@ pub(crate) fn report_corrupt(context: &mut Context<'_, '_>, reply: Reply<'_>) ->
     context.typed::<call::ReportCorrupt>(reply, |context, args| {
         let tenant = context.shared.catalog.tenants().reader(args.tenant_id)?;
         let name = ReplicaName { tenant, key: args.key, replica: args.replica, checksum: args.written };
-        let finding = Finding { by: args.client_id, name, found: args.found };
+        let address = context.request.peer.map(|peer| peer.ip());
+        let finding = Finding { by: args.client_id, address, name, found: args.found };
         let answer = doubts::report(context.shared, &finding, &mut context.worker.effects);
         context.carry_out();
         answer

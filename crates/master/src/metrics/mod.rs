@@ -92,6 +92,7 @@ pub(crate) struct MasterMetrics {
     pub(crate) corrupt_reported: Counter,
     pub(crate) corrupt_confirmed: Counter,
     pub(crate) corrupt_refuted: Counter,
+    pub(crate) reports_disbelieved: Counter,
     pub(crate) janitor_rounds: Counter,
     pub(crate) deferred_frees_asked: Counter,
     pub(crate) directory_adopted: Counter,
@@ -132,6 +133,10 @@ impl MasterMetrics {
         let corrupt_refuted = schema.counter(
             "yuebing_corrupt_refuted_total",
             "Replicas at which the node found the bytes that were written: the client is sick",
+        );
+        let reports_disbelieved = schema.counter(
+            "yuebing_reports_disbelieved_total",
+            "Reports of slow nodes and of corrupt replicas that are not followed: their client was refuted a moment ago, or they are too many",
         );
         let janitor_rounds = schema.counter("yuebing_janitor_rounds_total", "Rounds of the janitor");
         let deferred_frees_asked =
@@ -219,6 +224,7 @@ impl MasterMetrics {
             corrupt_reported,
             corrupt_confirmed,
             corrupt_refuted,
+            reports_disbelieved,
             janitor_rounds,
             deferred_frees_asked,
             directory_adopted,

@@ -12,6 +12,7 @@ use serde::Serialize;
 use yb_client::{Client, ClientConfig, Duplicates, Error, GetItem, PutItem, PutOutcome};
 use yb_env::{Clock, Rng, spawn_thread};
 use yb_replay::{Latencies, LatencySummary, content};
+use yb_secure::Security;
 use yb_types::ReplicateConfig;
 
 use crate::process::ServerProcess;
@@ -39,6 +40,8 @@ pub struct StoreLoad {
     pub servers: Vec<ServerProcess>,
     /// Makes the keys of this run differ from those of other runs.
     pub seed: u64,
+    /// Secret and TLS; `None`: the plain wire.
+    pub security: Option<Arc<Security>>,
 }
 
 /// What a load answered, phase by phase.
@@ -258,6 +261,7 @@ impl Worker {
         let config = ClientConfig {
             master_address: load.master.clone(),
             local_hostname: "127.0.0.1".to_owned(),
+            security: load.security.clone(),
             ..ClientConfig::default()
         };
         let own = (index..load.keys).step_by(load.clients);

@@ -107,6 +107,11 @@ impl Core {
         Deadline::start(&self.clock, &CallLimits { base: REPORT_TIME, ..self.config.limits }, 0)
     }
 
+    /// The engine, and the one that serves what is lent, where that is another one.
+    pub(crate) fn engines(&self) -> impl Iterator<Item = &Engine> {
+        std::iter::once(&self.engine).chain(self.lender.get())
+    }
+
     /// The caller's registered memory.
     pub(crate) fn local(&self, range: MemoryRange) -> Result<LocalBuffer<'static>> {
         let refused = |error: RegistryError| Error::invalid(error.to_string());

@@ -4,7 +4,7 @@
 //! same address and port, so that masters and readers need not know that there was another.
 
 use std::fs::{File, OpenOptions, TryLockError};
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,7 +59,7 @@ impl KeptMemory {
     /// lies there is looked at, which takes long where there is much.
     pub(crate) fn open(path: &Path, size: u64, found_one: impl FnOnce(ClientId)) -> Result<KeptMemory> {
         let failed = |error: &dyn std::fmt::Display| Error::setup("the memory file", format!("{path:?}: {error}"));
-        let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path);
+        let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).mode(0o600).open(path);
         let file = file.map_err(|error| failed(&error))?;
         patiently(|| match file.try_lock() {
             Ok(()) => Ok(()),
@@ -68,17 +68,30 @@ impl KeptMemory {
         })?;
         // One log, by whatever link the file is reached.
         let path = &path.canonicalize().map_err(|error| failed(&error))?;
-        let inode = file.metadata().map_err(|error| failed(&error))?.ino();
+        let about = file.metadata().map_err(|error| failed(&error))?;
+        let inode = about.ino();
+        if about.mode() & 0o077 != 0 {
+            let mode = format!("{:o}", about.mode() & 0o7777);
+            tracing::warn!(?path, mode, "other users of this host may read what lies in the memory file; make it 600");
+        }
         let mut name = path.as_os_str().to_owned();
         name.push(".directory");
         let journal = PathBuf::from(name);
-        let found = Journal::read(&journal).filter(|found| {
-            let same = found.identity.boot == boot() && found.identity.size == size && found.identity.inode == inode;
-            same && file.metadata().is_ok_and(|metadata| metadata.len() == size)
+        let found = Journal::read(&journal).and_then(|found| match &found.identity {
+            _ if about.len() != size => Err("the file has another size than was asked for"),
+            identity if identity.boot != boot() => Err("its directory is of an earlier start of this host"),
+            identity if identity.size != size => Err("its directory is of a file of another size"),
+            identity if identity.inode != inode => Err("its directory is of another file of this name"),
+            _ => Ok(found),
+        });
+        let found = found.inspect_err(|why| {
+            if about.len() > 0 {
+                tracing::warn!(?path, "the memory file starts empty: {why} (directory: {journal:?})");
+            }
         });
         file.set_len(size).map_err(|error| failed(&error))?;
         let at = |base| MemoryDevice::open_at(path, size, Coherence::Hardware, base);
-        let old = found.and_then(|found| match at(Some(found.identity.base)) {
+        let old = found.ok().and_then(|found| match at(Some(found.identity.base)) {
             Ok(device) => Some((device, found)),
             Err(error) => {
                 tracing::warn!(%error, ?path, "the memory cannot be had at its old address; it starts empty");
@@ -266,6 +279,37 @@ mod tests {
         assert_ne!(found, written);
         // The log of the next process says what is left.
         assert_eq!(taken_over(&path), (vec![0, 2, 3], vec![]));
+    }
+
+    #[test]
+    fn nobody_else_may_read_the_files() {
+        let folder = tempfile::tempdir().unwrap();
+        left_behind(&folder.path().join("memory"), &[]);
+        for name in ["memory", "memory.directory"] {
+            let mode = folder.path().join(name).metadata().unwrap().mode();
+            assert_eq!(mode & 0o777, 0o600, "{name}");
+        }
+    }
+
+    #[test]
+    fn any_damage_to_the_directory_gives_no_object_that_was_not_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("memory");
+        left_behind(&path, &[]);
+        let journal = folder.path().join("memory.directory");
+        let whole = std::fs::read(&journal).unwrap();
+        let mut rng = Rng::seeded(5);
+        for round in 0..300 {
+            let mut bad = whole.clone();
+            for _ in 0..=rng.next_u64() % 4 {
+                let at = rng.next_u64() as usize % bad.len();
+                bad[at] = rng.next_u64() as u8;
+            }
+            bad.truncate(bad.len() - rng.next_u64() as usize % (bad.len() / 2));
+            std::fs::write(&journal, &bad).unwrap();
+            let (numbers, _) = taken_over(&path);
+            assert!(numbers.iter().all(|number| *number < 4), "{round}: {numbers:?}");
+        }
     }
 
     #[test]

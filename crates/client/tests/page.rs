@@ -88,3 +88,35 @@ fn a_port_in_use_fails_the_setup_and_metrics_can_be_turned_off() {
     let page = client.page_address().unwrap();
     assert!(get(page, "/metrics").starts_with("HTTP/1.1 404") && get(page, "/health").contains("healthy"));
 }
+
+#[test]
+fn it_tells_who_was_not_let_in() {
+    use yb_secure::{Networks, Security, SecuritySettings};
+    let master = Master::start(MasterConfig::embedded()).unwrap();
+    let settings = SecuritySettings { plain_from: Some(Networks::none()), ..SecuritySettings::default() };
+    let config = ClientConfig {
+        security: Security::open(&settings).unwrap(),
+        global_segment_size: 16 * MIB,
+        ..with_page(&master.rpc_address().to_string())
+    };
+    let client = Client::connect(config).unwrap();
+    let before = get(client.page_address().unwrap(), "/metrics");
+    let labels = "client_mode=\"real\",cluster_id=\"c1\"";
+    let refused = format!("yuebing_security_connections_total{{{labels},outcome=\"refused_plain\"}}");
+    let before = sample(&before, &refused);
+    let mut stranger = TcpStream::connect(client.endpoint().unwrap()).unwrap();
+    stranger.write_all(&[0; 64]).unwrap();
+    // It is closed without an answer of the protocol behind.
+    let mut rest = Vec::new();
+    let _ = stranger.read_to_end(&mut rest);
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    loop {
+        let page = get(client.page_address().unwrap(), "/metrics");
+        if sample(&page, &refused) > before {
+            assert_eq!(sample(&page, &format!("yuebing_security_connections_in_care{{{labels}}}")), 0);
+            break;
+        }
+        assert!(std::time::Instant::now() < until, "{page}");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}

@@ -60,6 +60,8 @@ pub struct MasterConfig {
     pub report: bool,
     /// State machine.
     pub catalog: CatalogSettings,
+    /// Segments that may be mounted over the connections of one address.
+    pub segments_per_address_max: usize,
     /// An import of weights without new objects is given up after this many milliseconds.
     pub weight_idle_ms: u64,
     /// The file with the quotas of tenants; `None` keeps them nowhere.
@@ -110,6 +112,7 @@ impl MasterConfig {
                 first_replica_id: first_replica_id(),
                 ..CatalogSettings::default()
             },
+            segments_per_address_max: 4096,
             weight_idle_ms: 300_000,
             tenant_quotas: None,
             jobs: JobSettings::default(),
@@ -163,6 +166,7 @@ impl MasterConfig {
             metadata_cleanup: metadata_cleanup(values)?,
             report: values.flag("enable_metric_reporting"),
             catalog: catalog(values)?,
+            segments_per_address_max: whole(values, "max_segments_per_address"),
             weight_idle_ms: values.number("weight_import_idle_timeout_ms"),
             tenant_quotas: tenant_quotas(values)?,
             jobs: jobs(values),

@@ -33,6 +33,7 @@ mod log_file;
 mod master;
 mod metrics;
 mod nodes;
+mod origins;
 mod pool;
 mod quota_file;
 mod service;

@@ -28,6 +28,7 @@ use crate::journal::{self, Journal, JournalError};
 use crate::lane::{SlowLane, SlowMeter};
 use crate::metrics::{MasterMetrics, ProcessMemory, Window};
 use crate::nodes::Nodes;
+use crate::origins::Origins;
 use crate::pool::MasterPool;
 use crate::quota_file::QuotaFileError;
 use crate::service::MasterService;
@@ -289,6 +290,7 @@ pub(crate) fn shared(config: &MasterConfig, versions: &[WireVersion]) -> Result<
         attendance: Attendance::default(),
         suspects: Suspects::default(),
         doubts: Doubts::default(),
+        origins: Origins::new(config.segments_per_address_max),
         graceful: GracefulUnmounts::default(),
         jobs: Jobs::new(config.jobs),
         janitor: Waker::default(),

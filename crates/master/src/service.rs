@@ -130,6 +130,11 @@ impl<'r> Context<'_, 'r> {
         self.request.now
     }
 
+    /// The address of the caller; `None` over a UNIX socket.
+    pub(crate) fn origin(&self) -> Option<std::net::IpAddr> {
+        self.request.peer.map(|peer| peer.ip().to_canonical())
+    }
+
     /// The tenant of a call that reads or removes; always the default one while multi-tenancy is off.
     ///
     /// # Errors

@@ -24,6 +24,7 @@ use crate::lane::SlowLane;
 use crate::log::LogHandle;
 use crate::metrics::{Dice, MasterMetrics, Window};
 use crate::nodes::Nodes;
+use crate::origins::Origins;
 use crate::suspects::Suspects;
 use crate::tenants::PolicyStore;
 use crate::waiting::WaitingRoom;
@@ -40,6 +41,7 @@ pub(crate) struct Shared {
     pub(crate) attendance: Attendance,
     pub(crate) suspects: Suspects,
     pub(crate) doubts: Doubts,
+    pub(crate) origins: Origins,
     pub(crate) graceful: GracefulUnmounts,
     pub(crate) jobs: Jobs,
     pub(crate) janitor: Waker,
@@ -103,6 +105,7 @@ impl Shared {
         }
         for gone in effects.segments_gone.drain(..) {
             self.graceful.cancel(gone.id);
+            self.origins.leave(gone.id);
             let cause = match gone.cause {
                 UnmountCause::Asked => "its client unmounted it",
                 UnmountCause::ClientExpired => "its client stopped pinging",

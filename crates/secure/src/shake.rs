@@ -41,10 +41,39 @@ pub enum SecureError {
 impl From<io::Error> for SecureError {
     fn from(error: io::Error) -> Self {
         match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
-            Some(tls) => SecureError::Tls(tls.to_string()),
+            Some(tls) => SecureError::Tls(in_words(tls)),
             None => SecureError::Broken(error.to_string()),
         }
     }
+}
+
+/// What an operator can mend, in the words of the settings.
+fn in_words(error: &rustls::Error) -> String {
+    use rustls::{AlertDescription as Alert, CertificateError as Bad, Error};
+    let text = match error {
+        Error::NoCertificatesPresented => "the other side showed no certificate, and tls_mutual wants one",
+        Error::InvalidCertificate(Bad::UnknownIssuer | Bad::BadSignature) => {
+            "the certificate of the other side is not of this pool's authority (tls_ca)"
+        }
+        Error::InvalidCertificate(Bad::Expired | Bad::ExpiredContext { .. }) => {
+            "the certificate of the other side has expired"
+        }
+        Error::InvalidCertificate(Bad::NotValidYet | Bad::NotValidYetContext { .. }) => {
+            "the certificate of the other side does not hold yet; or a clock is wrong"
+        }
+        Error::InvalidCertificate(Bad::NotValidForName | Bad::NotValidForNameContext { .. }) => {
+            "the certificate of the other side carries another name than tls_name wants"
+        }
+        Error::AlertReceived(Alert::CertificateRequired) => {
+            "the other side wants a certificate (tls_cert and tls_key): its tls_mutual is on"
+        }
+        Error::AlertReceived(Alert::CertificateExpired) => "the other side says that our certificate has expired",
+        Error::AlertReceived(
+            Alert::UnknownCA | Alert::BadCertificate | Alert::DecryptError | Alert::CertificateUnknown,
+        ) => "the other side does not take our certificate: it is not of its authority (tls_ca)",
+        _ => return error.to_string(),
+    };
+    text.to_owned()
 }
 
 /// What came of a step.
@@ -359,7 +388,7 @@ fn nonce() -> Result<[u8; PART], SecureError> {
 
 /// What only the two ends of the TLS connection know; nothing without TLS.
 fn binding(line: &Line) -> Result<Vec<u8>, SecureError> {
-    let failed = |error: rustls::Error| SecureError::Tls(error.to_string());
+    let failed = |error: rustls::Error| SecureError::Tls(in_words(&error));
     match &line.tls {
         None => Ok(Vec::new()),
         Some(Connection::Client(tls)) => tls.export_keying_material(vec![0; PART], BINDING, None).map_err(failed),

@@ -43,9 +43,13 @@ macro_rules! counters {
         }
 
         impl SecurityStats {
-            /// Every number with its name and its meaning, for a metrics page.
-            pub fn named(&self) -> Vec<(&'static str, &'static str, u64)> {
-                vec![$((stringify!($name), concat!($($doc),*), self.$name)),*]
+            fn named(&self) -> [(&'static str, u64); [$(stringify!($name)),*].len()] {
+                [$((stringify!($name), self.$name)),*]
+            }
+
+            /// What came of connections, each with its name, for a metrics page: all numbers but [`in_care`](Self::in_care).
+            pub fn outcomes(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+                self.named().into_iter().filter(|(name, _)| *name != "in_care")
             }
         }
 
@@ -82,7 +86,8 @@ counters! {
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     pub(crate) counters: Counters,
-    named: Mutex<BTreeMap<IpAddr, MonotonicTime>>,
+    /// By address and kind of refusal: who mends one thing wants to read of the next.
+    named: Mutex<BTreeMap<(IpAddr, u8), MonotonicTime>>,
 }
 
 impl Watch {
@@ -97,29 +102,31 @@ impl Watch {
     /// Counts a refusal, and names the address if that was not done lately.
     pub(crate) fn refused(&self, plane: &'static str, peer: IpAddr, why: &Why, now: MonotonicTime) {
         let counters = &self.counters;
-        let (counter, reason) = match why {
+        let (counter, kind, reason) = match why {
             Why::Left => return,
-            Why::Plain => (&counters.refused_plain, "the plain wire is closed to it (setting plain_from)".to_owned()),
-            Why::Silent => (&counters.refused_silent, "it said nothing, or not enough".to_owned()),
+            Why::Plain => {
+                (&counters.refused_plain, 0, "the plain wire is closed to it (setting plain_from)".to_owned())
+            }
+            Why::Silent => (&counters.refused_silent, 1, "it said nothing, or not enough".to_owned()),
             Why::Failed(SecureError::Refused(Refusal::WrongSecret)) => {
-                (&counters.refused_secret, "its secret is another one".to_owned())
+                (&counters.refused_secret, 2, "its secret is another one".to_owned())
             }
             Why::Failed(SecureError::Refused(Refusal::Crowded)) => {
-                (&counters.refused_crowded, "too many other connections are being secured".to_owned())
+                (&counters.refused_crowded, 3, "too many other connections are being secured".to_owned())
             }
-            Why::Failed(error @ SecureError::Tls(_)) => (&counters.refused_tls, error.to_string()),
+            Why::Failed(error @ SecureError::Tls(_)) => (&counters.refused_tls, 4, error.to_string()),
             Why::Failed(SecureError::Refused(refusal)) => {
-                (&counters.refused_other, format!("it uses other means ({refusal})"))
+                (&counters.refused_other, 5, format!("it uses other means ({refusal})"))
             }
-            Why::Failed(error) => (&counters.refused_other, error.to_string()),
+            Why::Failed(error) => (&counters.refused_other, 6, error.to_string()),
         };
         counter.fetch_add(1, Ordering::Relaxed);
-        if self.is_news(peer, now) {
+        if self.is_news((peer, kind), now) {
             tracing::warn!(event = "connection_refused", plane, %peer, reason, "a connection was refused");
         }
     }
 
-    fn is_news(&self, peer: IpAddr, now: MonotonicTime) -> bool {
+    fn is_news(&self, peer: (IpAddr, u8), now: MonotonicTime) -> bool {
         let mut named = self.named.lock();
         if named.get(&peer).is_some_and(|since| now.since(*since) < AGAIN) {
             return false;
@@ -143,9 +150,11 @@ mod tests {
     #[test]
     fn an_address_is_named_once_and_again_much_later() {
         let (watch, now) = (Watch::default(), MonotonicTime(1 << 40));
-        let peer = |n: u32| IpAddr::from(n.to_be_bytes());
+        let address = |n: u32| IpAddr::from(n.to_be_bytes());
+        let peer = |n: u32| (address(n), 2);
         assert!(watch.is_news(peer(1), now) && !watch.is_news(peer(1), now) && watch.is_news(peer(2), now));
-        (0..5000).for_each(|n| watch.refused("rpc", peer(n), &Why::Plain, now));
+        assert!(watch.is_news((address(1), 4), now), "another reason");
+        (0..5000).for_each(|n| watch.refused("rpc", address(n), &Why::Plain, now));
         assert_eq!(watch.counters.stats().refused_plain, 5000);
         assert!(watch.named.lock().len() <= NAMED);
         assert!(watch.is_news(peer(1), now + AGAIN));

@@ -1,7 +1,7 @@
 //! The generator: one thread, all connections, a fixed number of requests under way on each.
 
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
@@ -88,7 +88,7 @@ impl<'a> Generator<'a> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
         let mut lines = Vec::new();
         for index in 0..bench.connections {
-            let socket = open(bench.address).map_err(BenchError::io("connecting to the master"))?;
+            let socket = open(bench).map_err(BenchError::io("connecting to the master"))?;
             epoll::add(&epoll, &socket, epoll::EventData::new_u64(index as u64), epoll::EventFlags::IN)
                 .map_err(failed)?;
             lines.push(Line::new(socket));
@@ -255,9 +255,18 @@ impl Line {
     }
 }
 
-fn open(address: SocketAddr) -> io::Result<TcpStream> {
-    let socket = TcpStream::connect(address)?;
+/// How long it may take until a connection is secured.
+const SECURED_IN: Duration = Duration::from_secs(5);
+
+fn open(bench: &RpcBench) -> io::Result<TcpStream> {
+    let socket = TcpStream::connect(bench.address)?;
     socket.set_nodelay(true)?;
-    socket.set_nonblocking(true)?;
-    Ok(socket)
+    let Some(security) = &bench.security else {
+        socket.set_nonblocking(true)?;
+        return Ok(socket);
+    };
+    let secured =
+        security.dial(socket.into(), bench.address, SECURED_IN)?.wait(SECURED_IN).map_err(io::Error::other)?;
+    secured.set_nonblocking(true)?;
+    Ok(secured.into())
 }

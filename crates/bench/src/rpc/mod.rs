@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use yb_env::{Clock, Rng};
 use yb_rpc::{ClientPool, ClientSettings, RpcError};
+use yb_secure::Security;
 use yb_types::{ClientId, ErrorCode};
 use yb_wire::{WireError, WireTable, WireVersion};
 
@@ -112,6 +113,8 @@ pub struct RpcBench {
     pub core: Option<usize>,
     /// Process whose CPU time and memory are charged.
     pub server_pid: Option<u32>,
+    /// Secret and TLS; `None`: the plain wire.
+    pub security: Option<Arc<Security>>,
 }
 
 impl RpcBench {
@@ -132,6 +135,7 @@ impl RpcBench {
             version: WireVersion::V0_3_13,
             core: None,
             server_pid: None,
+            security: None,
         }
     }
 
@@ -187,7 +191,8 @@ impl BenchError {
 pub fn run(bench: &RpcBench) -> Result<RpcReport, BenchError> {
     check(bench)?;
     let table = WireTable::of(bench.version);
-    let pool = Arc::new(ClientPool::new(bench.address.into(), ClientSettings::default()));
+    let settings = ClientSettings { security: bench.security.clone(), ..ClientSettings::default() };
+    let pool = Arc::new(ClientPool::new(bench.address.into(), settings));
     let mut rng = Rng::from_entropy();
     let keys = frames::KeySpace::new(bench.key_bytes, rng.next_u64());
     let client = ClientId(rng.uuid());

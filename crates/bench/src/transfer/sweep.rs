@@ -5,6 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use serde::Serialize;
+use yb_secure::{Security, SecurityError};
 use yb_transfer::rdma::{RdmaMode, RdmaSettings};
 use yb_transfer::{Engine, EngineSettings, Opcode, TransferStats, TransportKind};
 
@@ -77,6 +78,15 @@ impl Route {
             settings.rdma = RdmaSettings { mode: RdmaMode::Required, ..from_env };
         }
         settings
+    }
+
+    /// The same, with secret and certificates as the environment names them. Over TCP alone: other ways have no use for them.
+    ///
+    /// # Errors
+    /// What the environment asks for cannot be had.
+    pub fn secured_settings(self) -> Result<EngineSettings, SecurityError> {
+        let security = if self == Route::Tcp { Security::from_env()? } else { None };
+        Ok(EngineSettings { security, ..self.settings() })
     }
 
     /// Bytes that an engine has moved on this route.

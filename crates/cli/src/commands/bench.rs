@@ -12,6 +12,7 @@ use yb_bench::store::{self, StoreLoad, StoreLoadError, StoreReport};
 use yb_bench::transfer::raw;
 use yb_bench::transfer::submit::{self, POLLED};
 use yb_env::spawn_thread;
+use yb_secure::Security;
 
 use crate::args::{BenchCommand, BenchMemcpyArgs, BenchRawTcpArgs, BenchRpcArgs, BenchStoreArgs, BenchSubmitArgs};
 use crate::commands::bench_transfer;
@@ -46,6 +47,7 @@ fn run_rpc(args: &BenchRpcArgs) -> Outcome {
         key_bytes: args.key_bytes,
         core: args.core,
         server_pid: args.server_pid,
+        security: security()?,
         ..RpcBench::new(resolve(&args.master.address()?)?, operation)
     };
     let doing = format!("{} on {}", args.operation, bench.address);
@@ -58,6 +60,11 @@ fn run_rpc(args: &BenchRpcArgs) -> Outcome {
         Failure::new(exit, format!("master {}: {error}", bench.address))
     })?;
     if args.json { output::line(report.to_json()) } else { output::line(report.table().trim_end()) }
+}
+
+/// As the variables of the environment say.
+fn security() -> Outcome<Option<Arc<Security>>> {
+    Security::from_env().map_err(|error| Failure::usage(error.to_string()))
 }
 
 fn resolve(address: &str) -> Outcome<SocketAddr> {
@@ -78,6 +85,7 @@ fn run_store(args: &BenchStoreArgs) -> Outcome {
         check: args.check,
         servers: args.server_pid.iter().copied().map(ServerProcess).collect(),
         seed: yb_env::Rng::from_entropy().next_u64(),
+        security: security()?,
     };
     let stop = Arc::new(AtomicBool::new(false));
     let (signals, asked) = (Signals::catch()?, Arc::clone(&stop));

@@ -16,7 +16,7 @@ use yb_bench::process::ServerProcess;
 use yb_bench::transfer::plot;
 use yb_bench::transfer::sweep::{self, Limit, Limits, Line, Peer, Route, Sweep, SweepError, operation_name};
 use yb_bench::transfer::target::Target;
-use yb_transfer::{Engine, Opcode};
+use yb_transfer::{Engine, EngineSettings, Opcode};
 
 use crate::args::BenchTransferArgs;
 use crate::failure::{Exit, Failure, Outcome};
@@ -43,9 +43,14 @@ struct Ready {
     address: u64,
 }
 
+/// Over TCP with secret and certificates, where the environment names some.
+fn settings(route: Route) -> Outcome<EngineSettings> {
+    route.secured_settings().map_err(|error| Failure::usage(error.to_string()))
+}
+
 fn serve(route: Route, memory: u64) -> Outcome {
     let start = if route == Route::ProcessVm { Target::start_unmappable } else { Target::start };
-    let target = start(route.settings(), memory).map_err(|e| Failure::failed(e.to_string()))?;
+    let target = start(settings(route)?, memory).map_err(|e| Failure::failed(e.to_string()))?;
     output::json(&Ready { endpoint: target.endpoint().to_owned(), address: target.address() })?;
     let mut rest = Vec::new();
     // An error means that nobody is at the other end any more, too.
@@ -63,7 +68,7 @@ enum Served {
 impl Served {
     fn start(route: Route, memory: u64) -> Outcome<Served> {
         if route == Route::Local {
-            let target = Target::start(route.settings(), memory);
+            let target = Target::start(settings(route)?, memory);
             return target.map(Served::Here).map_err(|e| Failure::failed(e.to_string()));
         }
         let failed = |e: std::io::Error| Failure::failed(format!("cannot start the target: {e}"));
@@ -191,7 +196,8 @@ fn run_route(
         return Ok(());
     }
     // The engine first: it says in words what this machine lacks.
-    let engine = Engine::builder().settings(route.settings()).build().map_err(|error| error.to_string())?;
+    let own = settings(route).map_err(|failure| failure.to_string())?;
+    let engine = Engine::builder().settings(own).build().map_err(|error| error.to_string())?;
     let served = Served::start(route, sweep.buffer_bytes).map_err(|failure| failure.to_string())?;
     let (peer, mut limits) = (served.peer(), Limits::default());
     for case in cases {

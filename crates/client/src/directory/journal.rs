@@ -5,6 +5,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use yb_journal::frame::{self, Next};
@@ -18,6 +19,9 @@ use super::table::{Change, Table};
 const VERSION: u64 = 3;
 /// A log is written anew when this much of it is out of date.
 const COMPACT_AFTER: u64 = 64 << 20;
+
+/// A strike may be among what cannot be read.
+const DAMAGED: &str = "a record in it is damaged";
 
 /// Whose memory a file is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,30 +66,34 @@ impl Journal {
         let mut bytes = Vec::new();
         frame::append(&mut bytes, |body| head(body, &identity));
         table.changes(|change| frame::append(&mut bytes, |body| encode(body, change)));
-        let mut file = OpenOptions::new().create(true).truncate(true).write(true).open(&new)?;
+        // It names keys: for nobody else's eyes, as the memory is.
+        let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&new)?;
         file.write_all(&bytes)?;
         std::fs::rename(&new, path)?;
         let written = bytes.len() as u64;
         Ok(Journal { path: path.to_owned(), identity, file: Some(file), waiting: Vec::new(), written })
     }
 
-    /// Reads a log; `None` when there is none, none of this format, or when it was changed by somebody else.
-    pub(crate) fn read(path: &Path) -> Option<Found> {
-        let bytes = std::fs::read(path).ok()?;
+    /// Reads a log.
+    ///
+    /// # Errors
+    /// There is none, none of this format, or it was changed by somebody else.
+    pub(crate) fn read(path: &Path) -> Result<Found, &'static str> {
+        let bytes = std::fs::read(path).map_err(|_| "there is none, or it cannot be read")?;
         let mut rest = bytes.as_slice();
-        let Next::Record(first) = frame::next(&mut rest) else { return None };
-        let identity = read_head(first)?;
+        let Next::Record(first) = frame::next(&mut rest) else { return Err("it does not begin with a whole record") };
+        let identity = read_head(first).ok_or("it is of another format")?;
         let (mut table, mut is_clean) = (Table::default(), false);
         loop {
             match frame::next(&mut rest) {
                 Next::Record(body) => {
-                    let said = decode(body)?;
+                    let said = decode(body).ok_or(DAMAGED)?;
                     is_clean = said.is_none();
                     said.iter().for_each(|change| table.change(change));
                 }
-                Next::End | Next::Torn => return Some(Found { identity, table, is_clean }),
+                Next::End | Next::Torn => return Ok(Found { identity, table, is_clean }),
                 // Strikes behind it would be lost with it.
-                Next::Broken => return None,
+                Next::Broken => return Err(DAMAGED),
             }
         }
     }
@@ -212,7 +220,7 @@ mod tests {
     fn another_process_reads_what_was_committed_and_no_more() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("memory.directory");
-        assert_eq!(Journal::read(&path), None);
+        assert_eq!(Journal::read(&path).ok(), None);
         let mut table = Table::default();
         let mut journal = Journal::create(&path, identity(), &table).unwrap();
         let changes = [
@@ -226,30 +234,33 @@ mod tests {
             table.change(change);
             journal.note(change);
         }
-        assert!(Journal::read(&path).unwrap().table.is_empty(), "not yet");
+        assert!(Journal::read(&path).ok().unwrap().table.is_empty(), "not yet");
         journal.commit(&table);
-        let found = Journal::read(&path).unwrap();
+        let found = Journal::read(&path).ok().unwrap();
         assert_eq!(found, Found { identity: identity(), table: table.clone(), is_clean: false });
         // Every cut of the end, and every changed byte, leaves a table of before.
         let whole = std::fs::read(&path).unwrap();
         for len in 0..whole.len() {
             std::fs::write(&path, &whole[..len]).unwrap();
-            assert!(Journal::read(&path).is_none_or(|found| found.table != table && found.table.len() <= 2), "{len}");
+            assert!(
+                Journal::read(&path).ok().is_none_or(|found| found.table != table && found.table.len() <= 2),
+                "{len}"
+            );
         }
         for at in 0..whole.len() {
             let mut bad = whole.clone();
             bad[at] ^= 0x10;
             std::fs::write(&path, &bad).unwrap();
-            assert!(Journal::read(&path).is_none_or(|found| found.table != table), "{at}");
+            assert!(Journal::read(&path).ok().is_none_or(|found| found.table != table), "{at}");
         }
         // What lies behind a damaged record is not given up for a table of before: a strike may be among it.
         let mut bad = whole.clone();
         let at = whole.iter().position(|byte| *byte == b'a').unwrap();
         bad[at] ^= 0x10;
         std::fs::write(&path, &bad).unwrap();
-        assert_eq!(Journal::read(&path), None);
+        assert_eq!(Journal::read(&path).ok(), None);
         let mut journal = Journal::create(&path, identity(), &table).unwrap();
         journal.close(&table);
-        assert_eq!(Journal::read(&path).unwrap(), Found { identity: identity(), table, is_clean: true });
+        assert_eq!(Journal::read(&path).ok().unwrap(), Found { identity: identity(), table, is_clean: true });
     }
 }

@@ -53,7 +53,25 @@ pub(super) fn prometheus(core: &Core) -> String {
     }
     out.gauge("yuebing_client_lent_bytes", "Bytes lent to the pool", core.lent.bytes());
     out.gauge("yuebing_client_hot_cache_bytes", "Bytes in the hot cache", core.hot_bytes());
+    connections(&mut out, core);
     out.out.into_string()
+}
+
+/// Connections that others make to this process: what came of them, and those that broke a bound.
+fn connections(out: &mut Page<'_>, core: &Core) {
+    let security = core.config.security.as_ref().map(|security| security.stats()).unwrap_or_default();
+    let name = "yuebing_security_connections_total";
+    out.family(name, "counter", "Connections by what came of them: let in secured or plain, or refused and why");
+    for (outcome, count) in security.outcomes() {
+        out.sample(name, Some(("outcome", outcome)), count);
+    }
+    let help = "Connections that are being secured, or are encrypted, now";
+    out.gauge("yuebing_security_connections_in_care", help, security.in_care);
+    let engines = core.engines().map(|engine| engine.stats());
+    let sums = engines.fold((0, 0), |sum, stats| (sum.0 + stats.data_connections, sum.1 + stats.refused_connections));
+    out.gauge("yuebing_data_connections", "Connections to the data port that are open now", sums.0);
+    let help = "Connections to the data and the handshake port that were refused or closed: bound, silence, bad frame";
+    out.counter("yuebing_data_connections_refused_total", help, sums.1);
 }
 
 fn requests(out: &mut Page<'_>, core: &Core) {

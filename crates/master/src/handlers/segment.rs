@@ -1,13 +1,14 @@
 //! Segments come and go.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use yb_catalog::{Effects, MountRefusal};
 use yb_pack::PackMap;
 use yb_rpc::{DeferredReply, Outcome, Reply};
-use yb_types::{ClientId, ErrorCode, MonotonicTime, Segment, SegmentStatus};
+use yb_types::{ClientId, ErrorCode, MonotonicTime, Segment, SegmentId, SegmentStatus};
 use yb_wire::{Call, Rpc, WireProfile, call};
 
 use crate::dial::can_dial;
@@ -20,6 +21,8 @@ struct Mounting {
     client: ClientId,
     /// After NEED_REMOUNT: all or nothing.
     again: bool,
+    /// Who asks; `None` over a UNIX socket.
+    from: Option<IpAddr>,
 }
 
 impl Mounting {
@@ -34,8 +37,14 @@ impl Mounting {
     }
 
     fn run(self, shared: &Shared, now: MonotonicTime, effects: &mut Effects) -> Result<(), ErrorCode> {
-        let Mounting { segments, client, again } = self;
+        let Mounting { segments, client, again, from } = self;
         let described = describe(&segments);
+        let is_new = |id: &SegmentId| shared.catalog.segment_status(*id).is_none();
+        let new: Vec<SegmentId> = segments.iter().map(|segment| segment.id).filter(is_new).collect();
+        if from.is_some_and(|address| !shared.origins.enter(address, &new)) {
+            tracing::warn!(event = "mount_refused", %client, ?from, "mount refused: too many segments of one address (max_segments_per_address)");
+            return Err(ErrorCode::INTERNAL_ERROR);
+        }
         let mounted = if again {
             shared.catalog.remount(segments, client, now, effects)
         } else {
@@ -46,7 +55,10 @@ impl Mounting {
                 tracing::info!(event = "mounted", %client, segments = described, "mounted");
                 Ok(())
             }
-            Err(refusal) => Err(refused(client, &refusal)),
+            Err(refusal) => {
+                new.into_iter().filter(is_new).for_each(|id| shared.origins.leave(id));
+                Err(refused(client, &refusal))
+            }
         }
     }
 }
@@ -73,13 +85,14 @@ fn refused(client: ClientId, refusal: &MountRefusal) -> ErrorCode {
 
 pub(crate) fn mount(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
     let Some(args) = context.args::<call::MountSegment>() else { return reply.bad_arguments() };
-    let mounting = Mounting { segments: vec![args.segment], client: args.client_id, again: false };
+    let mounting =
+        Mounting { segments: vec![args.segment], client: args.client_id, again: false, from: context.origin() };
     mount_checked::<call::MountSegment>(context, mounting, reply)
 }
 
 pub(crate) fn remount(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
     let Some(args) = context.args::<call::ReMountSegment>() else { return reply.bad_arguments() };
-    let mounting = Mounting { segments: args.segments, client: args.client_id, again: true };
+    let mounting = Mounting { segments: args.segments, client: args.client_id, again: true, from: context.origin() };
     mount_checked::<call::ReMountSegment>(context, mounting, reply)
 }
 

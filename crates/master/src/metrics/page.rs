@@ -108,6 +108,10 @@ fn write_segments(out: &mut TextWriter, shared: &Shared) {
     for (name, (_, size)) in &by_name {
         out.sample("segment_total_capacity_bytes", &[("segment", name)], size);
     }
+    let (refused, of_one_address) = shared.origins.figures();
+    out.gauge("yuebing_segments_of_one_address", "The most segments mounted from one address", of_one_address);
+    let help = "Mounts refused: too many segments of one address";
+    out.counter("yuebing_mounts_refused_by_address_total", help, refused);
     out.family("yuebing_segments_by_status", "gauge", "Segments by where they stand");
     for (status, count) in by_status {
         out.sample("yuebing_segments_by_status", &[("status", status)], count);
@@ -275,15 +279,13 @@ fn write_server(out: &mut TextWriter, counters: &CounterSnapshot) {
 
 /// What came of connections where there is a secret, TLS, or a list of addresses for the plain wire; else zeros.
 fn write_security(out: &mut TextWriter, stats: &SecurityStats) {
-    let (now, ended): (Vec<_>, Vec<_>) = stats.named().into_iter().partition(|(name, ..)| *name == "in_care");
     let name = "yuebing_security_connections_total";
     out.family(name, "counter", "Connections by what came of them: let in secured or plain, or refused and why");
-    for (outcome, _, value) in ended {
+    for (outcome, value) in stats.outcomes() {
         out.sample(name, &[("outcome", outcome)], value);
     }
-    for (_, help, value) in now {
-        out.gauge("yuebing_security_connections_in_care", help.trim(), value);
-    }
+    let help = "Connections that are being secured, or are encrypted, now";
+    out.gauge("yuebing_security_connections_in_care", help, stats.in_care);
 }
 
 fn write_process(out: &mut TextWriter, shared: &Shared, stats: &Stats, memory: &ProcessMemory) {

@@ -95,6 +95,7 @@ pub(super) const LIMITS: &[Setting] = &[
     .range(0, 1 << 62)
     .live(),
     Setting::ours("max_segments", Kind::U32, "262144", "Segments mounted at once.").range(1, 1 << 24),
+    Setting::ours("max_segments_per_address", Kind::U32, "4096", "Of these, mounted over connections of one address, under however many clients.").range(1, 1 << 24),
     Setting::ours("max_segments_per_client", Kind::U32, "16384", "Of these, of one client.").range(1, 1 << 24),
     Setting::ours(
         "partial_request_timeout",

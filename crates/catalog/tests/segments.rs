@@ -475,9 +475,11 @@ fn a_draining_segment_is_read_on_takes_nothing_and_ends_drained_or_ok() {
     assert_eq!(pool.put("back", 100).replicas[0].0, "a");
     pool.catalog.set_draining(&["a"]).unwrap();
     assert_eq!(pool.catalog.set_drained(&["a"]), Ok(()));
-    pool.catalog.set_ok(&["a"]);
-    assert_eq!(pool.catalog.segment_status(id), Some(SegmentStatus::DRAINED), "only an unmount follows");
     assert_eq!(pool.catalog.begin_to_leave(id, client(100)), Err(ErrorCode::UNAVAILABLE_IN_CURRENT_STATUS));
+    pool.catalog.set_ok(&["a"]);
+    assert_eq!(pool.catalog.segment_status(id), Some(SegmentStatus::OK), "a drain can be taken back");
+    pool.catalog.set_draining(&["a"]).unwrap();
+    assert_eq!(pool.catalog.set_drained(&["a"]), Ok(()));
     assert!(pool.get("on-a").is_ok());
     unmount(&mut pool, 1, 100).unwrap();
     assert_eq!(pool.catalog.set_drained(&["a"]), Err(ErrorCode::UNAVAILABLE_IN_CURRENT_STATUS));

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use smallvec::SmallVec;
 use yb_types::{ClientId, MonotonicTime, ReplicaId, Uuid};
 
+use crate::copy::CopyTarget;
 use crate::key::KeyHash;
 
 /// Whether the source stays.
@@ -55,6 +56,13 @@ pub(crate) struct Running {
     pub lease: Option<CopyLease>,
 }
 
+impl Running {
+    /// What names it.
+    pub fn name(&self) -> CopyTarget {
+        CopyTarget(self.targets.first().copied().unwrap_or_default())
+    }
+}
+
 /// What an object knows of its copies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Copying {
@@ -98,7 +106,7 @@ pub(crate) struct Copies {
     by_due: BTreeSet<(MonotonicTime, u64)>,
     by_client: BTreeSet<(ClientId, u64)>,
     /// Ended without their client, which may still say how they ended; forgotten at a time.
-    stale: BTreeMap<ClientAndKey, MonotonicTime>,
+    stale: BTreeMap<ClientAndKey, (MonotonicTime, CopyTarget)>,
     stale_by_time: BTreeSet<(MonotonicTime, ClientAndKey)>,
 }
 
@@ -144,9 +152,9 @@ impl Copies {
     }
 
     /// A copy ended without its client. What the client says of it later is about nothing.
-    pub fn set_stale(&mut self, client: ClientId, hash: KeyHash, until: MonotonicTime) {
-        let id = client_and_key(client, hash);
-        if let Some(old) = self.stale.insert(id, until) {
+    pub fn set_stale(&mut self, copy: &Running, hash: KeyHash, until: MonotonicTime) {
+        let id = client_and_key(copy.client, hash);
+        if let Some((old, _)) = self.stale.insert(id, (until, copy.name())) {
             self.stale_by_time.remove(&(old, id));
         }
         self.stale_by_time.insert((until, id));
@@ -154,13 +162,17 @@ impl Copies {
 
     /// Whether the client has yet to say how an older copy of this key ended.
     pub fn is_stale(&self, client: ClientId, hash: KeyHash, now: MonotonicTime) -> bool {
-        self.stale.get(&client_and_key(client, hash)).is_some_and(|until| *until > now)
+        self.stale.get(&client_and_key(client, hash)).is_some_and(|(until, _)| *until > now)
     }
 
-    /// The client says how a copy ended: if an older one was open, it was about that one.
-    pub fn settle_stale(&mut self, client: ClientId, hash: KeyHash) -> bool {
+    /// The client says how a copy ended: if an older one was open, it was about that one, unless it names another.
+    pub fn settle_stale(&mut self, client: ClientId, hash: KeyHash, named: Option<CopyTarget>) -> bool {
         let id = client_and_key(client, hash);
-        let Some(until) = self.stale.remove(&id) else { return false };
+        let Some(&(until, target)) = self.stale.get(&id) else { return false };
+        if named.is_some_and(|named| named != target) {
+            return false;
+        }
+        self.stale.remove(&id);
         self.stale_by_time.remove(&(until, id));
         true
     }

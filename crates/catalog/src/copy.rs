@@ -45,7 +45,13 @@ pub struct CopyEnd<'a> {
     pub kind: CopyKind,
     /// Of a planned copy.
     pub lease: Option<CopyLease>,
+    /// Which copy, if the client says it.
+    pub target: Option<CopyTarget>,
 }
+
+/// Names a copy: the first of the targets that its start was answered with, which no other copy ever has; 0 without one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopyTarget(pub ReplicaId);
 
 /// Where to read, and where to write.
 pub struct CopyView<'a> {
@@ -253,16 +259,19 @@ impl Catalog {
     ) -> Result<(u32, Running), ErrorCode> {
         let Caller { tenant, client, now } = end.caller;
         // About an older copy, which ended without its client.
-        let is_late = self.copies.lock().settle_stale(client, hash);
+        let is_late = self.copies.lock().settle_stale(client, hash, end.target);
         let slot = self.find_live(state, tenant, hash, end.key, now);
         // What the client had to say about a copy that went just now is said.
-        let is_late = self.copies.lock().settle_stale(client, hash) || is_late;
+        let is_late = self.copies.lock().settle_stale(client, hash, end.target) || is_late;
         let slot = slot.ok_or(ErrorCode::OBJECT_NOT_FOUND)?;
         let copying = state.slab[slot].extras().and_then(|extras| extras.copy.as_deref());
         let running = copying.and_then(Copying::running).filter(|_| !is_late);
         let running = running.ok_or(ErrorCode::OBJECT_NO_REPLICATION_TASK)?;
         if running.client != client {
             return Err(ErrorCode::ILLEGAL_CLIENT);
+        }
+        if end.target.is_some_and(|target| target != running.name()) {
+            return Err(ErrorCode::OBJECT_NO_REPLICATION_TASK);
         }
         if running.kind != end.kind {
             return Err(ErrorCode::INVALID_PARAMS);
@@ -321,7 +330,7 @@ impl Catalog {
 
     fn note_stale(&self, running: &Running, hash: KeyHash, now: MonotonicTime) {
         let until = now.max(running.until) + self.settings.release_timeout;
-        self.copies.lock().set_stale(running.client, hash, until);
+        self.copies.lock().set_stale(running, hash, until);
     }
 
     /// Copies under way.

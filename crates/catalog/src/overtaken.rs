@@ -1,10 +1,11 @@
 //! Writers whose unfinished write of a key is gone without their doing, and who may not know it yet.
 //!
-//! **Problem.** An end names key and client, not the write. If a client could begin a key again while an earlier write
-//! of its own is still on its way, the end of the first would publish the bytes of the second before they have arrived.
+//! **Problem.** An end of the peer's clients names key and client, not the write. If a client could begin a key again while
+//! an earlier write of its own is still on its way, the end of the first would publish the bytes of the second before they
+//! have arrived.
 //!
 //! **Rule.** A client has at most one write of a key that it has neither ended nor revoked, given up ones included, so
-//! that (key, client) names the write. A record here keeps the client from beginning the key again until it has
+//! that (key, client) names the write; clients of ours [name it themselves](crate::naming). A record here keeps the client from beginning the key again until it has
 //! answered for the old write, or until the release timeout, after which a writer does nothing any more.
 
 use std::collections::BTreeMap;
@@ -14,8 +15,8 @@ use yb_types::{ClientId, ErrorCode, MonotonicTime};
 use crate::planted::{Fault, planted};
 
 /// The key's hash within its shard (two keys with one hash make a client wait for nothing; that is harmless), the
-/// writer, and a number that tells the writes of such a pair apart.
-type Name = (u32, ClientId, u64);
+/// writer, and the generation that tells the writes of such a pair apart.
+pub(crate) type Name = (u32, ClientId, u64);
 
 #[derive(Clone, Copy, Debug)]
 struct Record {
@@ -29,6 +30,8 @@ pub(crate) struct GoneWrite {
     /// The key's hash within its shard.
     pub word: u32,
     pub writer: ClientId,
+    /// Which write.
+    pub generation: u64,
     /// When the writer does nothing any more.
     pub until: MonotonicTime,
     /// What the writer is told when it ends or revokes.
@@ -40,7 +43,6 @@ pub(crate) struct GoneWrite {
 #[derive(Debug)]
 pub(crate) struct Overtaken {
     records: BTreeMap<Name, Record>,
-    next: u64,
     /// Records that have passed are dropped when there are so many: a look at all, paid for by those that came since.
     sweep_at: usize,
 }
@@ -50,19 +52,18 @@ const SWEEP_MIN: usize = 32;
 
 impl Overtaken {
     pub const fn new() -> Self {
-        Overtaken { records: BTreeMap::new(), next: 0, sweep_at: SWEEP_MIN }
+        Overtaken { records: BTreeMap::new(), sweep_at: SWEEP_MIN }
     }
 
     /// A write is gone.
     pub fn add(&mut self, gone: GoneWrite, now: MonotonicTime) {
-        let GoneWrite { word, writer, until, answer } = gone;
+        let GoneWrite { word, writer, generation, until, answer } = gone;
         if self.records.len() >= self.sweep_at {
             self.records.retain(|_, record| record.until > now);
             self.sweep_at = SWEEP_MIN.max(2 * self.records.len());
         }
         if until > now && !planted(Fault::ForgetOvertaken) {
-            self.records.insert((word, writer, self.next), Record { until, answer });
-            self.next += 1;
+            self.records.insert((word, writer, generation), Record { until, answer });
         }
     }
 
@@ -78,6 +79,14 @@ impl Overtaken {
         }
         let name = self.of(word, writer).find(|(_, record)| record.until > now).map(|(name, _)| *name)?;
         self.records.remove(&name).map(|record| record.answer)
+    }
+
+    /// As [`Overtaken::settle`], of just this write.
+    pub fn settle_named(&mut self, name: Name, now: MonotonicTime) -> Option<ErrorCode> {
+        if self.records.is_empty() {
+            return None;
+        }
+        self.records.remove(&name).filter(|record| record.until > now).map(|record| record.answer)
     }
 
     fn of(&self, word: u32, writer: ClientId) -> impl Iterator<Item = (&Name, &Record)> {
@@ -97,6 +106,7 @@ mod tests {
         let gone = |writer, until| GoneWrite {
             word: 7,
             writer: client(writer),
+            generation: until,
             until: MonotonicTime(until),
             answer: ErrorCode::ILLEGAL_CLIENT,
         };
@@ -113,5 +123,9 @@ mod tests {
         assert!(overtaken.owes(7, client(9_950), now), "of two writes one is left");
         assert_eq!(overtaken.settle(7, client(9_950), now), Some(ErrorCode::ILLEGAL_CLIENT));
         assert_eq!(overtaken.settle(7, client(9_950), now), None);
+        assert!(overtaken.owes(7, client(9_960), now));
+        assert_eq!(overtaken.settle_named((7, client(9_960), 1), now), None, "another write");
+        assert_eq!(overtaken.settle_named((7, client(9_960), 10_060), now), Some(ErrorCode::ILLEGAL_CLIENT));
+        assert!(!overtaken.owes(7, client(9_960), now));
     }
 }

@@ -27,6 +27,8 @@ pub enum Fault {
     LeakWithheld,
     /// A write ends for whoever says so.
     EndForAnybody,
+    /// An end or a revoke does not look at which write it names.
+    AnyWrite,
     /// A master that slept counts its sleep against its clients.
     SleepCounts,
     /// A put that is refused has taken the object of silent nodes out before.

@@ -4,14 +4,15 @@
 //! reader gets the one or the other as a whole. The space of the old one is withheld until its leases have ended.
 
 use smallvec::SmallVec;
-use yb_types::{ErrorCode, MonotonicTime, ReplicaType};
+use yb_types::{ErrorCode, MonotonicTime, ReplicaId, ReplicaType};
 
 use crate::catalog::{Caller, Catalog, Leave};
 use crate::effects::Effects;
-use crate::entry::flag;
+use crate::entry::{Entry, flag};
 use crate::evict::Newcomers;
 use crate::key::KeyHash;
 use crate::lookup::GROUP;
+use crate::naming::{AnyWrite, Naming};
 use crate::planted::{Fault, planted};
 use crate::shard::ShardState;
 use crate::shares;
@@ -26,19 +27,47 @@ impl Catalog {
         caller: &Caller,
         which: ReplicaType,
         items: impl IntoIterator<Item = (K, Option<u64>)>,
+        sink: impl FnMut(usize, Result<(), ErrorCode>),
+    ) {
+        let items = items.into_iter().map(|(key, checksum)| (key, AnyWrite, checksum));
+        self.end_all(caller, which, items, sink);
+    }
+
+    /// As [`Catalog::put_end`], of just these writes. `items`: key, the first of the replicas that the start was answered
+    /// with, checksum. A write that is gone is answered OBJECT_NOT_FOUND, or ILLEGAL_CLIENT where another client has the
+    /// key, whatever else the caller has there by now: that does not change.
+    pub fn end_writes<K: AsRef<[u8]>>(
+        &self,
+        caller: &Caller,
+        which: ReplicaType,
+        items: impl IntoIterator<Item = (K, ReplicaId, Option<u64>)>,
+        sink: impl FnMut(usize, Result<(), ErrorCode>),
+    ) {
+        self.end_all(caller, which, items.into_iter(), sink);
+    }
+
+    fn end_all<K: AsRef<[u8]>, N: Naming>(
+        &self,
+        caller: &Caller,
+        which: ReplicaType,
+        mut items: impl Iterator<Item = (K, N, Option<u64>)>,
         mut sink: impl FnMut(usize, Result<(), ErrorCode>),
     ) {
         let mut ending = Ending { newcomers: Newcomers::new(&self.evictor, caller), filled: 0 };
-        let (mut items, mut at) = (items.into_iter(), 0);
+        let mut at = 0;
         loop {
-            let hashed = |(key, checksum): (K, _)| (self.hash(caller.tenant, key.as_ref()), key, checksum);
-            let group: SmallVec<[(KeyHash, K, _); GROUP]> = items.by_ref().take(GROUP).map(hashed).collect();
+            let hashed = |(key, name, checksum): (K, N, _)| {
+                let hash = self.hash(caller.tenant, key.as_ref());
+                (hash, key, name, checksum)
+            };
+            let group: SmallVec<[(KeyHash, K, N, _); GROUP]> = items.by_ref().take(GROUP).map(hashed).collect();
             if group.is_empty() {
                 break;
             }
             self.foresee_writes(group.iter().map(|(hash, ..)| *hash));
-            for (hash, key, checksum) in group {
-                sink(at, self.end_one(caller, which, (hash, key.as_ref(), checksum), &mut ending));
+            for (hash, key, name, checksum) in group {
+                let about = About { hash, key: key.as_ref(), name };
+                sink(at, self.end_one(caller, which, (about, checksum), &mut ending));
                 at += 1;
             }
         }
@@ -46,15 +75,16 @@ impl Catalog {
         ending.newcomers.announce();
     }
 
-    fn end_one(
+    fn end_one<N: Naming>(
         &self,
         caller: &Caller,
         which: ReplicaType,
-        (hash, key, checksum): (KeyHash, &[u8], Option<u64>),
+        (about, checksum): (About<'_, N>, Option<u64>),
         ending: &mut Ending<'_>,
     ) -> Result<(), ErrorCode> {
+        let hash = about.hash;
         let mut state = self.shards[hash.shard].state.write();
-        match self.find_own(&mut state, caller, hash, key)? {
+        match self.find_own(&mut state, caller, about)? {
             Own::Write(slot) if selects_memory(which) => {
                 ending.filled += self.make_readable(&mut state, slot, hash, caller.now, checksum);
                 ending.newcomers.add(hash, slot, &state.slab[slot]);
@@ -101,15 +131,9 @@ impl Catalog {
         which: ReplicaType,
         keys: impl IntoIterator<Item = K>,
         effects: &mut Effects,
-        mut sink: impl FnMut(usize, Result<(), ErrorCode>),
+        sink: impl FnMut(usize, Result<(), ErrorCode>),
     ) {
-        for (at, key) in keys.into_iter().enumerate() {
-            let until = |started| match planted(Fault::FreeOnRevoke) {
-                true => caller.now,
-                false => started + self.settings.release_timeout,
-            };
-            sink(at, self.revoke_one(caller, which, key.as_ref(), until, effects));
-        }
+        self.revoke_all((caller, which, Quiet::No), keys.into_iter().map(|key| (key, AnyWrite)), effects, sink);
     }
 
     /// As [`Catalog::put_revoke`], from a writer that knows that nothing of the puts is in flight any more: their
@@ -119,29 +143,55 @@ impl Catalog {
         caller: &Caller,
         which: ReplicaType,
         keys: impl IntoIterator<Item = K>,
+        sink: impl FnMut(usize, Result<(), ErrorCode>),
+    ) {
+        let keys = keys.into_iter().map(|key| (key, AnyWrite));
+        self.revoke_all((caller, which, Quiet::Yes), keys, &mut Effects::default(), sink);
+    }
+
+    /// As [`Catalog::put_revoke`] and [`Catalog::put_revoke_quiet`], of just these writes. `writes`: key, and the first of
+    /// the replicas that the start was answered with. A write that is gone is answered as by [`Catalog::end_writes`].
+    pub fn revoke_writes<K: AsRef<[u8]>>(
+        &self,
+        caller: &Caller,
+        (which, quiet): (ReplicaType, Quiet),
+        writes: impl IntoIterator<Item = (K, ReplicaId)>,
+        effects: &mut Effects,
+        sink: impl FnMut(usize, Result<(), ErrorCode>),
+    ) {
+        self.revoke_all((caller, which, quiet), writes.into_iter(), effects, sink);
+    }
+
+    fn revoke_all<K: AsRef<[u8]>, N: Naming>(
+        &self,
+        (caller, which, quiet): (&Caller, ReplicaType, Quiet),
+        writes: impl Iterator<Item = (K, N)>,
+        effects: &mut Effects,
         mut sink: impl FnMut(usize, Result<(), ErrorCode>),
     ) {
-        let mut no_questions = Effects::default();
-        for (at, key) in keys.into_iter().enumerate() {
-            sink(at, self.revoke_one(caller, which, key.as_ref(), |_| caller.now, &mut no_questions));
+        for (at, (key, name)) in writes.enumerate() {
+            let key = key.as_ref();
+            let about = About { hash: self.hash(caller.tenant, key), key, name };
+            sink(at, self.revoke_one((caller, which, quiet), about, effects));
         }
     }
 
-    fn revoke_one(
+    fn revoke_one<N: Naming>(
         &self,
-        caller: &Caller,
-        which: ReplicaType,
-        key: &[u8],
-        until: impl Fn(MonotonicTime) -> MonotonicTime,
+        (caller, which, quiet): (&Caller, ReplicaType, Quiet),
+        about: About<'_, N>,
         effects: &mut Effects,
     ) -> Result<(), ErrorCode> {
-        let hash = self.hash(caller.tenant, key);
-        let mut state = self.shards[hash.shard].state.write();
-        let Own::Write(slot) = self.find_own(&mut state, caller, hash, key)? else {
+        let mut state = self.shards[about.hash.shard].state.write();
+        let Own::Write(slot) = self.find_own(&mut state, caller, about)? else {
             return Err(ErrorCode::INVALID_WRITE);
         };
         if selects_memory(which) {
-            let until = until(state.slab[slot].started());
+            let is_free = quiet == Quiet::Yes || planted(Fault::FreeOnRevoke);
+            let last = state.slab[slot].started() + self.settings.release_timeout;
+            let until = if is_free { caller.now } else { last };
+            let mut no_questions = Effects::default();
+            let effects = if quiet == Quiet::Yes { &mut no_questions } else { effects };
             self.erase(&mut state, slot, Leave::Unfinished { until, revoked: true }, caller.now, effects);
         }
         Ok(())
@@ -158,25 +208,34 @@ impl Catalog {
     }
 
     /// What the caller has under a key: the write that it has under way, or the object that it wrote.
-    fn find_own(&self, state: &mut ShardState, caller: &Caller, hash: KeyHash, key: &[u8]) -> Result<Own, ErrorCode> {
+    fn find_own<N: Naming>(
+        &self,
+        state: &mut ShardState,
+        caller: &Caller,
+        about: About<'_, N>,
+    ) -> Result<Own, ErrorCode> {
         let Caller { tenant, client, now } = *caller;
+        let About { hash, key, name } = about;
+        let is_meant = |entry: &Entry| entry.creator == client && name.names(entry);
         let mut found = self.find_live(state, tenant, hash, key, now);
         let write = found.and_then(|slot| state.write_under_way(slot));
-        if let Some(write) = write.filter(|&write| state.slab[write].creator == client || planted(Fault::EndForAnybody))
-        {
+        if let Some(write) = write.filter(|&write| is_meant(&state.slab[write]) || planted(Fault::EndForAnybody)) {
             if found == Some(write) || self.drop_lost_replicas(state, write, now) {
                 return Ok(Own::Write(write));
             }
             found = self.find_live(state, tenant, hash, key, now);
         }
-        let gone = state.overtaken.settle(hash.word, client, now);
+        let gone = name.settle(&mut state.overtaken, (hash.word, client), now);
         let slot = found.ok_or(ErrorCode::OBJECT_NOT_FOUND)?;
         if let Some(answer) = gone {
             return Err(answer);
         }
         let entry = &state.slab[slot];
-        if !entry.is_finished() || entry.creator != client {
+        if entry.creator != client {
             return Err(ErrorCode::ILLEGAL_CLIENT);
+        }
+        if !entry.is_finished() || !name.names(entry) {
+            return Err(ErrorCode::OBJECT_NOT_FOUND);
         }
         Ok(Own::Object)
     }
@@ -187,6 +246,22 @@ struct Ending<'a> {
     newcomers: Newcomers<'a>,
     /// What the unfinished writes counted for that have ended.
     filled: u64,
+}
+
+/// Which write a request is about.
+struct About<'k, N> {
+    hash: KeyHash,
+    key: &'k [u8],
+    name: N,
+}
+
+/// Whether a writer knows that nothing of what it gives up is in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quiet {
+    /// It may be: the space rests.
+    No,
+    /// Nothing is: the space is free at once.
+    Yes,
 }
 
 /// What a client has under a key.

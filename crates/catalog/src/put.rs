@@ -399,7 +399,7 @@ impl Catalog {
     /// What is remembered of an unfinished write that goes without its writer's doing.
     pub(crate) fn gone_write(&self, write: &Entry, word: u32, answer: ErrorCode) -> GoneWrite {
         let until = write.started() + self.settings.release_timeout;
-        GoneWrite { word, writer: write.creator, until, answer }
+        GoneWrite { word, writer: write.creator, generation: write.generation().0.get(), until, answer }
     }
 
     fn fill(

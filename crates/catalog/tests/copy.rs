@@ -76,12 +76,12 @@ impl Copier {
     }
 
     fn end_copy(&self, by: u64, kind: CopyKind, key: &str) -> Result<(), ErrorCode> {
-        let end = CopyEnd { caller: self.caller(by), key: key.as_bytes(), kind, lease: None };
+        let end = CopyEnd { caller: self.caller(by), key: key.as_bytes(), kind, lease: None, target: None };
         self.catalog.copy_end(&end)
     }
 
     fn revoke_copy(&mut self, by: u64, kind: CopyKind, key: &str) -> Result<(), ErrorCode> {
-        let end = CopyEnd { caller: self.pool.caller(by), key: key.as_bytes(), kind, lease: None };
+        let end = CopyEnd { caller: self.pool.caller(by), key: key.as_bytes(), kind, lease: None, target: None };
         self.pool.catalog.copy_revoke(&end, &mut self.pool.effects)
     }
 
@@ -322,8 +322,15 @@ fn a_planned_copy_is_made_once_by_whom_it_was_planned_for() {
     assert_eq!(begin(&pool, 100, other, lease), E(ErrorCode::OBJECT_HAS_REPLICATION_TASK));
     assert_eq!(begin(&pool, 101, to, lease), E(ErrorCode::ILLEGAL_CLIENT));
     assert_eq!(begin(&pool, 100, to, lease), Ok(()));
-    let end =
-        |lease| pool.catalog.copy_end(&CopyEnd { caller: pool.caller(100), key: b"k", kind: CopyKind::Copy, lease });
+    let end = |lease| {
+        pool.catalog.copy_end(&CopyEnd {
+            caller: pool.caller(100),
+            key: b"k",
+            kind: CopyKind::Copy,
+            lease,
+            target: None,
+        })
+    };
     assert_eq!(end(wrong), E(ErrorCode::INVALID_VERSION));
     assert_eq!(end(lease), Ok(()));
     assert_eq!(plan(&pool, "k", 3), Err(NoPlan::Enough));
@@ -445,7 +452,7 @@ fn an_object_that_lost_a_replica_is_noted_and_goes_to_a_segment_with_room_to_spa
     let call = CopyCall { caller: pool.caller(101), key: b"two", source: "b", targets: &["c"], lease: None };
     pool.catalog.copy_start(&call, |_| {}).unwrap();
     assert_eq!(pool.catalog.plan_repair(&loss), Repair::Busy);
-    let end = CopyEnd { caller: pool.caller(101), key: b"two", kind: CopyKind::Copy, lease: None };
+    let end = CopyEnd { caller: pool.caller(101), key: b"two", kind: CopyKind::Copy, lease: None, target: None };
     pool.catalog.copy_end(&end).unwrap();
     assert_eq!(pool.catalog.plan_repair(&loss), Repair::Done);
     pool.remove("two", Force::Yes).unwrap();

@@ -122,8 +122,13 @@ impl World {
         let Some(list) = self.making.get_mut(&number).filter(|list| !list.is_empty()) else { return };
         let making = list.remove(self.rng.below(list.len() as u64) as usize);
         let key = World::key(number);
-        let end =
-            CopyEnd { caller: self.pool.caller(making.client), key: key.as_bytes(), kind: making.kind, lease: None };
+        let end = CopyEnd {
+            caller: self.pool.caller(making.client),
+            key: key.as_bytes(),
+            kind: making.kind,
+            lease: None,
+            target: None,
+        };
         if !written {
             let _ = self.pool.catalog.copy_revoke(&end, &mut self.pool.effects);
             return;

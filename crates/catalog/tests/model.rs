@@ -432,7 +432,7 @@ impl Model {
             _ => CopyKind::Move,
         };
         let bare = aim(&mut self.pool, &self.tenants, key);
-        let end = CopyEnd { caller: self.pool.caller(by), key: bare.as_bytes(), kind, lease: None };
+        let end = CopyEnd { caller: self.pool.caller(by), key: bare.as_bytes(), kind, lease: None, target: None };
         let answer = match revoke {
             true => self.pool.catalog.copy_revoke(&end, &mut self.pool.effects),
             false => self.pool.catalog.copy_end(&end),

@@ -46,6 +46,8 @@ pub(crate) const CAPABILITY_QUIESCE: u64 = 1;
 pub(crate) const CAPABILITY_DIRECTORY: u64 = 2;
 /// The bit of a client that looks at its memory when a master asks what lies there.
 pub(crate) const CAPABILITY_LOOKS: u64 = 8;
+/// The bit of a master that understands ends and revokes that name their write.
+pub(crate) const CAPABILITY_NAMES: u64 = 16;
 /// The bit of a client that brings what an earlier master told it.
 pub(crate) const CAPABILITY_FILLED: u64 = 4;
 
@@ -85,7 +87,10 @@ pub(crate) struct MasterLink {
     clock: Clock,
     client_id: ClientId,
     tenant: Vec<u8>,
-    /// Cleared when the master turns out to be Mooncake's.
+    /// Whether the master understands ends and revokes that name their write; cleared when it turns out to be Mooncake's,
+    /// or an older one of ours.
+    names_writes: AtomicBool,
+    /// Cleared likewise.
     knows_quiet_revoke: AtomicBool,
     /// Cleared likewise.
     hears_reports: AtomicBool,
@@ -130,6 +135,7 @@ impl MasterLink {
             clock,
             client_id: settings.client_id,
             tenant: settings.tenant.into_bytes(),
+            names_writes: AtomicBool::new(true),
             knows_quiet_revoke: AtomicBool::new(true),
             hears_reports: AtomicBool::new(true),
             hears_attendance: AtomicBool::new(true),
@@ -277,12 +283,15 @@ impl MasterLink {
         let answer = self.call::<call::Hello, _>(&args, deadline, Repeat::Harmless, |reply| {
             reply.map(|hello| (hello.master_version.to_owned(), hello.capabilities))
         });
-        match answer {
-            Ok(hello) => Ok(hello.ok()),
+        let answer = match answer {
+            Ok(hello) => hello.ok(),
             // Mooncake's master does not know the function, and says so.
-            Err(Error::Rejected { .. }) => Ok(None),
-            Err(error) => Err(error),
-        }
+            Err(Error::Rejected { .. }) => None,
+            Err(error) => return Err(error),
+        };
+        let names = answer.as_ref().is_some_and(|(_, capabilities)| capabilities & CAPABILITY_NAMES != 0);
+        self.names_writes.store(names, Ordering::Relaxed);
+        Ok(answer)
     }
 
     /// Confirms extents that nobody writes to any more, and takes up to `limit` new questions.
@@ -366,7 +375,11 @@ impl MasterLink {
         if is_mine {
             let args = ClientArgs { client_id: self.client_id };
             match self.call::<call::Attend, _>(&args, deadline, Repeat::Harmless, |reply| reply) {
-                Err(Error::Rejected { .. }) => self.hears_attendance.store(false, Ordering::Relaxed),
+                Err(Error::Rejected { .. }) => {
+                    self.hears_attendance.store(false, Ordering::Relaxed);
+                    // Whoever does not know this does not know that either.
+                    self.names_writes.store(false, Ordering::Relaxed);
+                }
                 // The write that comes next says what is wrong.
                 Err(error) => tracing::debug!(%error, "the master did not hear that this client writes"),
                 Ok(_) => {}

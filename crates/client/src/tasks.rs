@@ -16,7 +16,7 @@ use yb_types::{BufferDescriptor, ErrorCode, MonotonicTime, ReplicaDescriptor, Uu
 use yb_wire::messages::{
     ClientKeyArgs, CopyStartArgs, CopyStartResponse, DynamicReplicaCopyEndArgs, DynamicReplicaCopyStartArgs, ErrorOr,
     FetchTasksArgs, GetReplicaListResponse, KeyArgs, MarkTaskToCompleteArgs, MoveStartArgs, MoveStartResponse,
-    TaskCompleteRequest, TaskStatus, TaskType,
+    NamedCopyArgs, TaskCompleteRequest, TaskStatus, TaskType,
 };
 use yb_wire::{Call, List, call};
 
@@ -269,7 +269,7 @@ impl TaskDuty {
             Err(code) => return Err(Failure::of(code)),
         };
         let moved = self.transfer(work, &begun);
-        let told = self.end(work, moved.is_ok())?;
+        let told = self.end(work, &begun, moved.is_ok())?;
         moved?;
         told.map_err(Failure::of)
     }
@@ -365,9 +365,20 @@ impl TaskDuty {
         }
     }
 
-    /// Tells how the copy ended.
-    fn end(&self, work: &Work, arrived: bool) -> Result<ErrorOr<()>> {
+    /// Tells how the copy ended. A planned one has a name; of others a master of ours is told which copy is meant, so that a
+    /// late request finds no other one.
+    fn end(&self, work: &Work, begun: &Begun, arrived: bool) -> Result<ErrorOr<()>> {
         let (tenant, key) = work.object();
+        let is_planned = matches!(work, Work::Copy(CopyWork { dynamic: Some(_), .. }));
+        if !is_planned && self.link.names_writes() {
+            let (client_id, tenant_id) = (self.link.client_id(), tenant.as_bytes());
+            let target = begun.targets.first().map(|target| target.id).unwrap_or_default();
+            let args = NamedCopyArgs { client_id, key, tenant_id, target, moves: matches!(work, Work::Move(_)) };
+            let told = if arrived { self.tell::<call::EndCopy>(&args) } else { self.tell::<call::RevokeCopy>(&args) };
+            if let Some(told) = self.link.unless_unknown(told) {
+                return told;
+            }
+        }
         let args = ClientKeyArgs { client_id: self.link.client_id(), key, tenant_id: tenant.as_bytes() };
         match (work, arrived) {
             (Work::Copy(CopyWork { dynamic: Some(lease), .. }), _) => self.end_dynamic(&args, *lease, arrived),

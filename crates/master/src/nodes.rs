@@ -16,8 +16,11 @@ pub const CAPABILITY_FILLED: u64 = 4;
 /// The node looks at its memory when it is asked what lies there.
 pub const CAPABILITY_LOOKS: u64 = 8;
 
+/// The master understands ends and revokes that name their write.
+pub const CAPABILITY_NAMES: u64 = 16;
+
 /// Capabilities of this master.
-pub(crate) const MASTER_CAPABILITIES: u64 = CAPABILITY_QUIESCE | CAPABILITY_DIRECTORY;
+pub(crate) const MASTER_CAPABILITIES: u64 = CAPABILITY_QUIESCE | CAPABILITY_DIRECTORY | CAPABILITY_NAMES;
 
 /// What a node says of its directories.
 pub(crate) fn keeper(capabilities: u64) -> Keeper {

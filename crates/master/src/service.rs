@@ -105,6 +105,10 @@ fn key_of<'r>(profile: &WireProfile, request: &Request<'r>, limits: yb_pack::Lim
             let args = profile.decode_args::<call::GetReplicaList>(request.body, limits).ok()?;
             Some((args.key, args.tenant_id))
         }
+        Rpc::EndWrite => {
+            let args = profile.decode_args::<call::EndWrite>(request.body, limits).ok()?;
+            Some((args.ended.write.key, args.tenant_id))
+        }
         Rpc::PutEnd => {
             let args = profile.decode_args::<call::PutEnd>(request.body, limits).ok()?;
             Some((args.object_meta.key, args.tenant_id))

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use common::{Rig, TENANT, eventually};
 use yb_pack::List;
-use yb_types::{ErrorCode, ReplicaStatus, ReplicateConfig};
+use yb_types::{ErrorCode, ReplicaStatus, ReplicaType, ReplicateConfig};
 use yb_wire::call;
 use yb_wire::messages::*;
 
@@ -232,4 +232,36 @@ fn patterns_look_around_and_replicas_are_cleared_over_the_wire() {
     assert_eq!(clear(), Ok(Vec::new()), "what matched has a lease");
     eventually("the leases end", || clear() == Ok(vec![b"a-1".to_vec(), b"b-1".to_vec()]));
     assert!(!caller.exists(b"a-1") && caller.exists(b"a-2"));
+}
+
+#[test]
+fn ends_and_revokes_of_our_own_name_their_write() {
+    let rig = Rig::start();
+    let caller = rig.caller();
+    caller.give_memory(1 << 20);
+    let (client_id, replica_type, tenant_id) = (caller.id, ReplicaType::ALL, TENANT);
+    let start = |key| caller.put_start(key, 1000).unwrap()[0].id;
+    let named = |key: &'static [u8], replica| NamedWrite { key, replica };
+    let ended = |key, replica| EndedWrite { write: named(key, replica), checksum: Some(7) };
+    let end = |key, replica| {
+        let args = EndWriteArgs { client_id, ended: ended(key, replica), replica_type, tenant_id };
+        caller.call::<call::EndWrite, _>(&args, |reply| reply)
+    };
+    let revoke = |quiet, writes: &[NamedWrite<'_>]| {
+        let args = BatchRevokeWritesArgs { client_id, writes: List::from(writes), replica_type, quiet, tenant_id };
+        caller.call::<call::BatchRevokeWrites, _>(&args, |reply| reply)
+    };
+    let gone = Err(ErrorCode::OBJECT_NOT_FOUND);
+    let first = start(b"k");
+    assert_eq!(revoke(true, &[named(b"k", first), named(b"none", first)]), [Ok(()), gone]);
+    let second = start(b"k");
+    assert_eq!((end(b"k", first), revoke(false, &[named(b"k", first)])), (gone, vec![gone]));
+    assert!(!caller.exists(b"k"), "the bytes of the second write are not there");
+    let other = start(b"other");
+    let writes = [ended(b"other", other), ended(b"k", first), ended(b"k", second)];
+    let args = BatchEndWritesArgs { client_id, ended: List::from(&writes[..]), replica_type, tenant_id };
+    assert_eq!(caller.call::<call::BatchEndWrites, _>(&args, |reply| reply), [Ok(()), gone, Ok(())]);
+    let found = caller.get(b"k").unwrap();
+    assert_eq!((found.replicas[0].id, found.object_checksum), (second, Some(7)));
+    assert_eq!(end(b"k", second), Ok(()), "a repetition");
 }

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use yb_mem::Crc64;
 use yb_transfer::{Opcode, TransferError};
 use yb_types::{ErrorCode, MonotonicTime, ReplicaDescriptor, ReplicaType, ReplicateConfig};
-use yb_wire::messages::ObjectMetaRef;
+use yb_wire::messages::{EndedWrite, NamedWrite};
 
 use crate::core::Core;
 use crate::deadline::{Deadline, KEY_BYTES};
@@ -328,8 +328,8 @@ impl<'c, 'i, 'a> Writes<'c, 'i, 'a> {
             .iter()
             .filter_map(|key| {
                 let write = self.list.get(key.index)?;
-                let meta = ObjectMetaRef { key: write.item.key, object_checksum: write.checksum };
-                Some(Written { meta, memory_only: key.replicas.iter().all(|replica| replica.memory().is_some()) })
+                let ended = EndedWrite { write: named(write.item.key, &key.replicas), checksum: write.checksum };
+                Some(Written { ended, memory_only: key.replicas.iter().all(|replica| replica.memory().is_some()) })
             })
             .collect();
         let outcomes = self.core.publish(self.writing.manner, &written, deadline);
@@ -338,20 +338,17 @@ impl<'c, 'i, 'a> Writes<'c, 'i, 'a> {
         }
     }
 
-    fn key(&self, index: usize) -> Option<&'i [u8]> {
-        self.list.get(index).map(|write| write.item.key)
+    fn name(&self, started: &Started) -> Option<NamedWrite<'i>> {
+        self.list.get(started.index).map(|write| named(write.item.key, &started.replicas))
     }
 
     fn revoke(&mut self, failed: &[Started], deadline: &Deadline, now: MonotonicTime) {
-        let keys: SmallVec<[&[u8]; 32]> = failed.iter().filter_map(|key| self.key(key.index)).collect();
-        if keys.is_empty() {
+        let writes: SmallVec<[NamedWrite<'_>; 32]> = failed.iter().filter_map(|key| self.name(key)).collect();
+        if writes.is_empty() {
             return;
         }
         let quiet = failed.iter().all(|key| !key.restless);
-        let revoked = match quiet {
-            true => self.core.link.write_revoke_quiet(self.writing.manner, &keys, deadline),
-            false => self.core.link.write_revoke(Ending::all(self.writing.manner), &keys, deadline),
-        };
+        let revoked = self.core.link.write_revoke((Ending::all(self.writing.manner), quiet), &writes, deadline);
         let revoked = revoked.map(|_| ()).inspect_err(|error| {
             tracing::warn!(%error, "failed puts could not be revoked; the master discards them in time");
         });
@@ -408,13 +405,18 @@ impl<'c, 'i, 'a> Writes<'c, 'i, 'a> {
     }
 }
 
+/// A write as its master knows it among all there ever are: by the first replica that the start was answered with.
+pub(super) fn named<'a>(key: &'a [u8], replicas: &[ReplicaDescriptor]) -> NamedWrite<'a> {
+    NamedWrite { key, replica: replicas.first().map(|replica| replica.id).unwrap_or_default() }
+}
+
 /// One answer per object.
 type Answers = SmallVec<[Result<()>; 1]>;
 
 /// An object whose bytes have all arrived.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Written<'a> {
-    pub(super) meta: ObjectMetaRef<'a>,
+    pub(super) ended: EndedWrite<'a>,
     /// Whether the master reserved memory for it and nothing else.
     pub(super) memory_only: bool,
 }
@@ -423,16 +425,16 @@ impl Core {
     /// Publishes objects: one answer each. Replicas of other kinds than memory are for a tier that this client does not
     /// write: they are given up.
     pub(super) fn publish(&self, manner: Manner, written: &[Written<'_>], deadline: &Deadline) -> Answers {
-        let metas = |memory_only: bool| -> SmallVec<[ObjectMetaRef<'_>; 32]> {
-            written.iter().filter(|object| object.memory_only == memory_only).map(|object| object.meta).collect()
+        let ended = |memory_only: bool| -> SmallVec<[EndedWrite<'_>; 32]> {
+            written.iter().filter(|object| object.memory_only == memory_only).map(|object| object.ended).collect()
         };
-        let (memory, mixed) = (metas(true), metas(false));
+        let (memory, mixed) = (ended(true), ended(false));
         let mut of_memory = self.end(Ending::all(manner), &memory, deadline).into_iter();
         let mut of_mixed = self.end(Ending { manner, replicas: ReplicaType::MEMORY }, &mixed, deadline).into_iter();
-        let keys: SmallVec<[&[u8]; 8]> = mixed.iter().map(|meta| meta.key).collect();
+        let writes: SmallVec<[NamedWrite<'_>; 8]> = mixed.iter().map(|ended| ended.write).collect();
         for replicas in [ReplicaType::DISK, ReplicaType::NOF_SSD, ReplicaType::DFS] {
-            if !keys.is_empty()
-                && let Err(error) = self.link.write_revoke(Ending { manner, replicas }, &keys, deadline)
+            if !writes.is_empty()
+                && let Err(error) = self.link.write_revoke((Ending { manner, replicas }, false), &writes, deadline)
             {
                 tracing::warn!(%error, "replicas of a tier that is not written could not be given up");
             }
@@ -441,17 +443,17 @@ impl Core {
         written.iter().map(answer).map(|answer| answer.unwrap_or(Err(Error::Closed))).collect()
     }
 
-    fn end(&self, ending: Ending, metas: &[ObjectMetaRef<'_>], deadline: &Deadline) -> Answers {
-        if metas.is_empty() {
+    fn end(&self, ending: Ending, ended: &[EndedWrite<'_>], deadline: &Deadline) -> Answers {
+        if ended.is_empty() {
             return Answers::new();
         }
-        match self.link.write_end(ending, metas, deadline) {
+        match self.link.write_end(ending, ended, deadline) {
             Ok(answers) => {
                 answers.into_iter().map(|answer| answer.map_err(|code| Error::from_master("PutEnd", code))).collect()
             }
             Err(error) => {
                 self.count_unanswered(&error);
-                metas.iter().map(|_| Err(error.clone())).collect()
+                ended.iter().map(|_| Err(error.clone())).collect()
             }
         }
     }

@@ -1,10 +1,10 @@
 //! Copies and moves: what the client that makes them asks for and reports.
 
-use yb_catalog::{Caller, CopyCall, CopyEnd, CopyKind, CopyLease, CopyView};
+use yb_catalog::{Caller, CopyCall, CopyEnd, CopyKind, CopyLease, CopyTarget, CopyView};
 use yb_rpc::{Outcome, Reply};
 use yb_types::{ClientId, ErrorCode, ReplicaDescriptor, Uuid};
 use yb_wire::call;
-use yb_wire::messages::{CopyStartResponse, ErrorOr, MoveStartResponse};
+use yb_wire::messages::{CopyStartResponse, ErrorOr, MoveStartResponse, NamedCopyArgs};
 
 use super::lookup::descriptor;
 use crate::service::Context;
@@ -70,12 +70,13 @@ struct About<'r> {
     key: &'r [u8],
     kind: CopyKind,
     lease: Option<CopyLease>,
+    target: Option<CopyTarget>,
 }
 
 impl<'r> About<'r> {
     fn end(&self, context: &Context<'_, '_>) -> ErrorOr<CopyEnd<'r>> {
         let caller: Caller = context.caller(self.client, self.tenant)?;
-        Ok(CopyEnd { caller, key: self.key, kind: self.kind, lease: self.lease })
+        Ok(CopyEnd { caller, key: self.key, kind: self.kind, lease: self.lease, target: self.target })
     }
 }
 
@@ -95,7 +96,7 @@ macro_rules! ends {
         pub(crate) fn $handler(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
             context.typed::<call::$rpc>(reply, |context, args| {
                 let (client, tenant, key) = (args.client_id, args.tenant_id, args.key);
-                $then(context, &About { client, tenant, key, kind: CopyKind::$kind, lease: None })
+                $then(context, &About { client, tenant, key, kind: CopyKind::$kind, lease: None, target: None })
             })
         }
     )*};
@@ -114,7 +115,7 @@ macro_rules! dynamic_ends {
             context.typed::<call::$rpc>(reply, |context, args| {
                 let lease = lease(args.dynamic_replication_lease_id, args.dynamic_replication_version_epoch);
                 let (client, tenant, key) = (args.client_id, args.tenant_id, args.key);
-                $then(context, &About { client, tenant, key, kind: CopyKind::Copy, lease })
+                $then(context, &About { client, tenant, key, kind: CopyKind::Copy, lease, target: None })
             })
         }
     )*};
@@ -123,4 +124,22 @@ macro_rules! dynamic_ends {
 dynamic_ends! {
     dynamic_copy_end: DynamicReplicaCopyEnd, end;
     dynamic_copy_revoke: DynamicReplicaCopyRevoke, revoke;
+}
+
+impl<'r> From<NamedCopyArgs<'r>> for About<'r> {
+    fn from(args: NamedCopyArgs<'r>) -> Self {
+        let NamedCopyArgs { client_id: client, key, tenant_id: tenant, target, moves } = args;
+        let kind = if moves { CopyKind::Move } else { CopyKind::Copy };
+        About { client, tenant, key, kind, lease: None, target: Some(CopyTarget(target)) }
+    }
+}
+
+/// A client of ours says which copy ended.
+pub(crate) fn named_end(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
+    context.typed::<call::EndCopy>(reply, |context, args| end(context, &args.into()))
+}
+
+/// A client of ours says which copy it gives up.
+pub(crate) fn named_revoke(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
+    context.typed::<call::RevokeCopy>(reply, |context, args| revoke(context, &args.into()))
 }

@@ -1,12 +1,14 @@
 //! Put and upsert: reserve, publish, revoke. They differ in what the catalog does at the start; an end and a revoke are
 //! the same for both.
 
-use yb_catalog::{Caller, Catalog, PutCall, PutRefusal};
+use yb_catalog::{Caller, Catalog, PutCall, PutRefusal, Quiet};
 use yb_metrics::Lane;
 use yb_pack::List;
 use yb_rpc::{Outcome, Reply};
-use yb_types::{ErrorCode, ReplicaType, ReplicateConfig};
-use yb_wire::messages::{BatchPutStartArgs, ErrorOr, ObjectMetaRef, PutEndArgs, PutRevokeArgs, PutStartArgs};
+use yb_types::{ErrorCode, ReplicaId, ReplicaType, ReplicateConfig};
+use yb_wire::messages::{
+    BatchPutStartArgs, EndedWrite, ErrorOr, ObjectMetaRef, PutEndArgs, PutRevokeArgs, PutStartArgs,
+};
 use yb_wire::{Rpc, call};
 
 use super::lookup::replica_ref;
@@ -229,6 +231,53 @@ pub(crate) fn batch_put_revoke_quiet(context: &mut Context<'_, '_>, reply: Reply
     each(context, count, reply, |catalog, sink| {
         catalog.put_revoke_quiet(&caller, args.replica_type, args.keys.iter(), |_, answer| sink(answer));
     })
+}
+
+/// A client of ours names the write that it ends.
+pub(crate) fn end_write(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
+    context.typed::<call::EndWrite>(reply, |context, args| {
+        let mut result = Err(ErrorCode::INTERNAL_ERROR);
+        let caller = context.caller(args.client_id, args.tenant_id)?;
+        let items = [named(args.ended)];
+        context.shared.catalog.end_writes(&caller, args.replica_type, items, |_, answer| result = answer);
+        result
+    })
+}
+
+/// The same of many.
+pub(crate) fn batch_end_writes(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
+    let Some(args) = context.args::<call::BatchEndWrites>() else { return reply.bad_arguments() };
+    let count = args.ended.len();
+    let caller = match context.caller(args.client_id, args.tenant_id) {
+        Ok(caller) => caller,
+        Err(code) => return refuse_each(context, count, code, reply),
+    };
+    let items = args.ended.iter().map(named);
+    let which = args.replica_type;
+    each(context, count, reply, |catalog, sink| catalog.end_writes(&caller, which, items, |_, answer| sink(answer)))
+}
+
+fn named(ended: EndedWrite<'_>) -> (&[u8], ReplicaId, Option<u64>) {
+    (ended.write.key, ended.write.replica, ended.checksum)
+}
+
+/// A client of ours names the writes that it gives up.
+pub(crate) fn batch_revoke_writes(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
+    let Some(args) = context.args::<call::BatchRevokeWrites>() else { return reply.bad_arguments() };
+    let count = args.writes.len();
+    let caller = match context.caller(args.client_id, args.tenant_id) {
+        Ok(caller) => caller,
+        Err(code) => return refuse_each(context, count, code, reply),
+    };
+    let how = (args.replica_type, if args.quiet { Quiet::Yes } else { Quiet::No });
+    let mut effects = std::mem::take(&mut context.worker.effects);
+    let outcome = each(context, count, reply, |catalog, sink| {
+        let writes = args.writes.iter().map(|write| (write.key, write.replica));
+        catalog.revoke_writes(&caller, how, writes, &mut effects, |_, answer| sink(answer));
+    });
+    context.worker.effects = effects;
+    context.carry_out();
+    outcome
 }
 
 /// Answers every element of a batch with the same code.

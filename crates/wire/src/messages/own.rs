@@ -1,7 +1,7 @@
 //! Functions of our own; no peer has them.
 
 use yb_pack::{List, Pack};
-use yb_types::{ClientId, ReplicaId, SegmentId};
+use yb_types::{ClientId, ReplicaId, ReplicaType, SegmentId};
 
 /// A node of ours introduces itself to a master.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pack)]
@@ -232,4 +232,82 @@ pub struct TellDirectoryArgs<'a> {
 pub struct TellDirectoryReply {
     /// First bytes of the entries to strike out: nobody knows them any more.
     pub refused: Vec<u64>,
+}
+
+/// One write of a key, among all that there ever are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pack)]
+pub struct NamedWrite<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// The first of the replicas that its start was answered with.
+    pub replica: ReplicaId,
+}
+
+/// A write whose bytes have arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pack)]
+pub struct EndedWrite<'a> {
+    /// Which.
+    pub write: NamedWrite<'a>,
+    /// CRC-64/ECMA-182 of the whole object, if the writer computed it.
+    pub checksum: Option<u64>,
+}
+
+/// A write to publish.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pack)]
+#[pack(args)]
+pub struct EndWriteArgs<'a> {
+    /// The writer.
+    pub client_id: ClientId,
+    /// Which.
+    pub ended: EndedWrite<'a>,
+    /// Which of its replicas.
+    pub replica_type: ReplicaType,
+    /// Whose key.
+    pub tenant_id: &'a [u8],
+}
+
+/// Writes to publish.
+#[derive(Clone, Debug, PartialEq, Pack)]
+#[pack(args)]
+pub struct BatchEndWritesArgs<'a> {
+    /// The writer.
+    pub client_id: ClientId,
+    /// Which.
+    pub ended: List<'a, EndedWrite<'a>>,
+    /// Which of their replicas.
+    pub replica_type: ReplicaType,
+    /// Whose keys.
+    pub tenant_id: &'a [u8],
+}
+
+/// Writes to give up.
+#[derive(Clone, Debug, PartialEq, Pack)]
+#[pack(args)]
+pub struct BatchRevokeWritesArgs<'a> {
+    /// The writer.
+    pub client_id: ClientId,
+    /// Which.
+    pub writes: List<'a, NamedWrite<'a>>,
+    /// Which of their replicas.
+    pub replica_type: ReplicaType,
+    /// Nothing of them is in flight: their space is free at once.
+    pub quiet: bool,
+    /// Whose keys.
+    pub tenant_id: &'a [u8],
+}
+
+/// A copy or a move that ended, well or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pack)]
+#[pack(args)]
+pub struct NamedCopyArgs<'a> {
+    /// Who made it.
+    pub client_id: ClientId,
+    /// The key.
+    pub key: &'a [u8],
+    /// Whose key.
+    pub tenant_id: &'a [u8],
+    /// The first of the targets that its start was answered with.
+    pub target: ReplicaId,
+    /// It was a move.
+    pub moves: bool,
 }

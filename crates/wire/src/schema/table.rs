@@ -367,4 +367,14 @@ rpc_table! {
         DepartArgs => ErrorOr<DepartReply<'a>>, "a client of ours is about to end: its objects go elsewhere as far as its time allows; asked again and again; -101 when it lends nothing";
     PollDoubts "PollDoubts" Yuebing Own V0_3_9:
         PollDoubtsArgs<'a> => ErrorOr<Vec<DoubtQuestion>>, "a node of ours tells what lies at replicas in doubt and takes new questions";
+    EndWrite "EndWrite" Yuebing Own V0_3_9:
+        EndWriteArgs<'a> => ErrorOr<()>, "as PutEnd and UpsertEnd, of one write: -704 when it is gone, whatever else the client has under the key";
+    BatchEndWrites "BatchEndWrites" Yuebing Own V0_3_9:
+        BatchEndWritesArgs<'a> => Vec<ErrorOr<()>>, "the same of many";
+    BatchRevokeWrites "BatchRevokeWrites" Yuebing Own V0_3_9:
+        BatchRevokeWritesArgs<'a> => Vec<ErrorOr<()>>, "as BatchPutRevoke and BatchPutRevokeQuiet, of just these writes";
+    EndCopy "EndCopy" Yuebing Own V0_3_9:
+        NamedCopyArgs<'a> => ErrorOr<()>, "as CopyEnd and MoveEnd, of one copy: -709 when it is not the one under way";
+    RevokeCopy "RevokeCopy" Yuebing Own V0_3_9:
+        NamedCopyArgs<'a> => ErrorOr<()>, "as CopyRevoke and MoveRevoke, of one copy";
 }

@@ -19,15 +19,15 @@ use parking_lot::{Condvar, Mutex};
 use smallvec::SmallVec;
 use yb_transfer::{Opcode, Span};
 use yb_types::{ErrorCode, MonotonicTime, ReplicaDescriptor, ReplicateConfig};
-use yb_wire::messages::ObjectMetaRef;
+use yb_wire::messages::EndedWrite;
 
 use super::coverage::Coverage;
 use crate::core::Core;
 use crate::deadline::{Deadline, KEY_BYTES};
-use crate::link::{Manner, Reservation};
+use crate::link::{Ending, Manner, Reservation};
 use crate::memory::Piece;
 use crate::mover::{self, Mover};
-use crate::ops::put::{CLEANUP_TIME, UnderWay, Written, check_config};
+use crate::ops::put::{CLEANUP_TIME, UnderWay, Written, check_config, named};
 use crate::ops::ranges::{RangesItem, covered};
 use crate::{Error, Result};
 
@@ -192,7 +192,8 @@ impl Core {
             let replicas = answer?;
             let mut memory = replicas.iter().filter_map(ReplicaDescriptor::memory).peekable();
             if memory.peek().is_none() || memory.any(|buffer| buffer.size != *size) {
-                let _ = self.link.write_revoke_quiet(Manner::Put, &[key], &deadline);
+                let ending = (Ending::all(Manner::Put), true);
+                let _ = self.link.write_revoke(ending, &[named(key, &replicas)], &deadline);
                 return Err(Error::NoSpace);
             }
             let session = PutSession { size: *size, replicas, ends, state: Mutex::default(), quiet: Condvar::new() };
@@ -273,9 +274,9 @@ impl Core {
                 () => self.fill_holes(session, &deadline),
             };
             if whole.is_ok() {
-                let meta = ObjectMetaRef { key, object_checksum: None };
+                let ended = EndedWrite { write: named(key, &session.replicas), checksum: None };
                 let memory_only = session.replicas.iter().all(|replica| replica.memory().is_some());
-                written.push(Written { meta, memory_only });
+                written.push(Written { ended, memory_only });
                 places.push(index);
             } else if let Err(error) = self.revoke_session(key, session, &self.with_cleanup(deadline)) {
                 tracing::warn!(%error, "a put session could not be revoked; the master discards it in time");
@@ -309,11 +310,8 @@ impl Core {
     }
 
     fn revoke_session(&self, key: &[u8], session: &PutSession, deadline: &Deadline) -> Result<()> {
-        let answers = if session.is_restless() {
-            self.link.write_revoke(crate::link::Ending::all(Manner::Put), &[key], deadline)
-        } else {
-            self.link.write_revoke_quiet(Manner::Put, &[key], deadline)
-        };
+        let ending = (Ending::all(Manner::Put), !session.is_restless());
+        let answers = self.link.write_revoke(ending, &[named(key, &session.replicas)], deadline);
         match self.spread("PutRevoke", 1, answers).pop() {
             // The master gave it up before.
             Some(Err(Error::NotFound)) | None => Ok(()),

@@ -133,8 +133,9 @@ async fn show(State(desk): State<Desk>, RawQuery(raw): RawQuery) -> Response {
     }
 }
 
-/// The body of a PUT.
+/// The body of a PUT. A member of another name is a mistake of the caller's, not a quota of none.
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Wanted {
     /// Missing: as 0, which is refused.
     #[serde(default)]

@@ -213,7 +213,7 @@ impl Count {
     fn fail(&mut self, error: &Error) {
         match error {
             Error::NotFound => self.misses += 1,
-            Error::NoSpace => self.refused += 1,
+            Error::NoSpace(_) => self.refused += 1,
             error => {
                 self.failures += 1;
                 self.error.get_or_insert_with(|| error.to_string());

@@ -16,7 +16,7 @@ use crate::catalog::Catalog;
 use crate::ecmascript::{Translated, translate};
 use crate::entry::flag;
 use crate::key::{SHARDS, Tenant};
-use crate::remove::Force;
+use crate::remove::{Force, Removal};
 use crate::view::ObjectView;
 
 /// A pattern over keys, found anywhere in the key. Both are taken byte by byte.
@@ -197,8 +197,8 @@ impl Catalog {
         Ok(more)
     }
 
-    /// Removes what matches, a step of the walk; what may not be removed is passed over. Adds to `removed` how many
-    /// objects went. Otherwise as [`regex_lookup_step`](Self::regex_lookup_step).
+    /// Removes what matches, a step of the walk; what may not be removed is passed over. Adds to `tally` how many
+    /// objects went and stayed. Otherwise as [`regex_lookup_step`](Self::regex_lookup_step).
     ///
     /// # Errors
     /// See [`find_keys`](Self::find_keys); what was removed before stays removed.
@@ -208,13 +208,13 @@ impl Catalog {
         pattern: &KeyPattern,
         walk: &mut KeyWalk,
         now: MonotonicTime,
-        removed: &mut u64,
+        tally: &mut Removal,
     ) -> Result<bool, ErrorCode> {
         let mut found = Vec::new();
         // What other nodes bring may match too.
         self.relearning.end();
         let more = self.find_keys(tenant, pattern, walk, pattern.keys_per_step(), &mut found)?;
-        self.remove(tenant, &found, force, now, |_, answer| *removed += u64::from(answer.is_ok()));
+        self.remove(tenant, &found, force, now, |_, answer| tally.count(answer));
         Ok(more)
     }
 }

@@ -32,6 +32,35 @@ impl From<bool> for Force {
     }
 }
 
+/// What became of objects that were to be removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Removal {
+    /// Objects removed.
+    pub removed: u64,
+    /// Objects that stayed because of a read lease.
+    pub leased: u64,
+    /// Objects that stayed because somebody writes, copies or uses them.
+    pub busy: u64,
+}
+
+impl Removal {
+    /// Counts one object. One that is not there counts nowhere.
+    pub(crate) fn count(&mut self, answer: Result<(), ErrorCode>) {
+        match answer {
+            Ok(()) => self.removed += 1,
+            Err(ErrorCode::OBJECT_NOT_FOUND) => {}
+            Err(ErrorCode::OBJECT_HAS_LEASE) => self.leased += 1,
+            Err(_) => self.busy += 1,
+        }
+    }
+
+    pub(crate) fn add(&mut self, other: Removal) {
+        self.removed += other.removed;
+        self.leased += other.leased;
+        self.busy += other.busy;
+    }
+}
+
 impl Catalog {
     /// Removes keys. `sink` gets one result a key, in order: OBJECT_NOT_FOUND, OBJECT_HAS_LEASE,
     /// REPLICA_IS_NOT_READY for a key that is being written, also with force.

@@ -174,14 +174,15 @@ fn a_clear_goes_in_steps_and_meets_everything_that_was_there() {
     let (mut steps, mut before) = (0, 0);
     while pool.catalog.clear_step(Some(alice), Force::No, &mut cursor, 100, pool.now) {
         steps += 1;
-        assert!(cursor.removed - before <= 100);
-        before = cursor.removed;
+        assert!(cursor.tally.removed - before <= 100);
+        before = cursor.tally.removed;
         if steps == 5 {
             pool.put("late", 100);
         }
     }
     assert!(steps >= 25, "{steps}");
-    assert!(cursor.removed == 2999 || cursor.removed == 3000, "{}", cursor.removed);
+    assert!(cursor.tally.removed == 2999 || cursor.tally.removed == 3000, "{}", cursor.tally.removed);
+    assert_eq!((cursor.tally.leased, cursor.tally.busy), (1, 0), "k7; a put that has not ended is no object yet");
     assert!(pool.exists("k7", Probe::Only));
     assert_eq!(standing(&pool, "bob").objects, 3000);
     let mut all = ClearCursor::default();

@@ -256,7 +256,7 @@ fn failure(error: Error) -> Outcome {
     let text = match error {
         Error::NotFound => return Outcome::Absent,
         Error::Busy => return Outcome::Refused("busy".into()),
-        Error::NoSpace => return Outcome::Refused("no room".into()),
+        Error::NoSpace(_) => return Outcome::Refused("no room".into()),
         Error::LeaseExpired => "lease expired".to_owned(),
         Error::Corrupt { .. } => "checksum".to_owned(),
         Error::Refused { code, .. } => format!("refused {}", code.0),

@@ -1,6 +1,8 @@
 //! From a master's address to a client, and from a client's errors to exit codes.
 
-use yb_client::{Client, ClientConfig, Error};
+use std::time::Duration;
+
+use yb_client::{CallLimits, Client, ClientConfig, Error};
 use yb_secure::Security;
 
 use crate::args::{AdminAddress, DEFAULT_MASTER, MasterAddress, Tenant, usual_admin};
@@ -59,6 +61,11 @@ fn rpc_port(admin: &str) -> Option<String> {
     rows.iter().find(|row| row["name"] == "rpc_port")?["value"].as_str().map(str::to_owned)
 }
 
+/// As [`connect_to`], with more time for each call than an engine gives it.
+pub fn connect_patiently(master: &str, base: Duration) -> Outcome<Client> {
+    connect_with(master, |config| ClientConfig { limits: CallLimits { base, ..config.limits }, ..config })
+}
+
 /// The same for an address that is known, as the default tenant.
 pub fn connect_to(master: &str) -> Outcome<Client> {
     connect_with(master, |config| config)
@@ -78,12 +85,15 @@ fn connect_with(master: &str, change: impl FnOnce(ClientConfig) -> ClientConfig)
 pub fn failure(what: &str, error: &Error) -> Failure {
     let exit = match error {
         Error::NotFound => Exit::Miss,
-        Error::NoSpace => Exit::NoSpace,
+        Error::NoSpace(_) => Exit::NoSpace,
         Error::MasterUnreachable(_) => Exit::Unreachable,
         Error::Invalid(_) => Exit::Usage,
         _ => Exit::Failed,
     };
     let hint = match error {
+        Error::MasterUnreachable(failure) if is_about_security(&failure.reason) => {
+            "\nGive this command what the pool has: YUEBING_SECRET_FILE, YUEBING_TLS_CA and the like; yuebing doctor looks at them"
+        }
         Error::MasterUnreachable(_) => "\nName the master with --master host:port, or start a pool with: yuebing up",
         Error::Refused { code, .. } if *code == yb_types::ErrorCode::OBJECT_HAS_LEASE => {
             "\nSomebody read it a moment ago: try again later, or use --force"
@@ -96,5 +106,14 @@ pub fn failure(what: &str, error: &Error) -> Failure {
         }
         _ => "",
     };
-    Failure::new(exit, format!("{what}: {error}{hint}"))
+    // Errors of the master name its address themselves.
+    match error {
+        Error::MasterUnreachable(_) => Failure::new(exit, format!("{error}{hint}")),
+        _ => Failure::new(exit, format!("{what}: {error}{hint}")),
+    }
+}
+
+/// Whether somebody answers, but not to whom does not have the pool's secret or certificates.
+fn is_about_security(reason: &str) -> bool {
+    ["secret", "secured", "TLS", "certificate"].iter().any(|word| reason.contains(word))
 }

@@ -55,6 +55,11 @@ impl Failure {
     pub fn file(path: &std::path::Path, error: &std::io::Error) -> Self {
         Failure::failed(format!("{}: {error}", path.display()))
     }
+
+    /// Stopped by a signal; what was done until then.
+    pub fn interrupted(so_far: impl fmt::Display) -> Self {
+        Failure::new(Exit::Interrupted, format!("interrupted: {so_far}"))
+    }
 }
 
 impl fmt::Display for Failure {

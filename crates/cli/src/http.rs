@@ -4,14 +4,27 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
-/// Longest answer read. `/get_all_keys` of millions of keys fits.
-const MAX_ANSWER_BYTES: u64 = 1 << 30;
+use yb_env::Clock;
+
+use crate::size::bytes;
+
+/// What an answer may cost. `/get_all_keys` of millions of keys fits.
+const BOUNDS: Bounds = Bounds { bytes: 1 << 30, time: Duration::from_secs(300) };
 /// Where the token stands that calls which change something need, if the master has one (setting `admin_token`).
 const TOKEN: &str = "YUEBING_ADMIN_TOKEN";
 /// Or the file in whose first line it is.
 const TOKEN_FILE: &str = "YUEBING_ADMIN_TOKEN_FILE";
 /// How long a connection, and each piece of an answer, is waited for.
 const TIMEOUT: Duration = Duration::from_secs(5);
+/// Read at a time.
+const PIECE: usize = 64 << 10;
+
+/// Whoever answers more, or drop by drop for longer, is given up.
+#[derive(Clone, Copy, Debug)]
+struct Bounds {
+    bytes: u64,
+    time: Duration,
+}
 
 /// A text as a value in a query.
 pub fn encode(text: &str) -> String {
@@ -105,9 +118,30 @@ fn exchange(mut stream: TcpStream, head: &str, body: &str) -> std::io::Result<An
     stream.set_write_timeout(Some(TIMEOUT))?;
     stream.write_all(head.as_bytes())?;
     stream.write_all(body.as_bytes())?;
-    let mut raw = Vec::new();
-    stream.take(MAX_ANSWER_BYTES).read_to_end(&mut raw)?;
+    let clock = Clock::real();
+    let until = clock.now() + BOUNDS.time;
+    let raw = read_bounded(stream, BOUNDS.bytes, || clock.now() >= until)?;
     parse(&raw).ok_or_else(|| std::io::Error::other("not an HTTP answer"))
+}
+
+/// Everything up to the end of the connection. An answer that is cut off would be a wrong one, so none is.
+fn read_bounded(mut from: impl Read, most: u64, mut is_late: impl FnMut() -> bool) -> std::io::Result<Vec<u8>> {
+    let (mut raw, mut piece) = (Vec::new(), vec![0; PIECE]);
+    loop {
+        let read = match from.read(&mut piece) {
+            Ok(0) => return Ok(raw),
+            Ok(read) => read,
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        raw.extend_from_slice(piece.get(..read).unwrap_or_default());
+        if raw.len() as u64 > most {
+            return Err(std::io::Error::other(format!("it is longer than {}", bytes(most))));
+        }
+        if is_late() {
+            return Err(std::io::Error::other(format!("it has not ended after {} s", BOUNDS.time.as_secs())));
+        }
+    }
 }
 
 /// Status and body; chunked bodies are joined, others end with the connection.
@@ -150,6 +184,20 @@ mod tests {
         let raw = b"HTTP/1.1 404 Not Found\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\n\r\n";
         let chunked = parse(raw).unwrap();
         assert_eq!((chunked.status, chunked.body.as_slice()), (404, &b"abcde"[..]));
+    }
+
+    #[test]
+    fn an_answer_without_an_end_is_given_up() {
+        let error = read_bounded(std::io::repeat(b'x'), 1 << 20, || false).unwrap_err();
+        assert_eq!(error.to_string(), "it is longer than 1 MiB");
+        let mut pieces = 0;
+        let late = || {
+            pieces += 1;
+            pieces == 3
+        };
+        let error = read_bounded(std::io::repeat(b'x').take(1 << 20), 1 << 30, late).unwrap_err();
+        assert_eq!(error.to_string(), "it has not ended after 300 s");
+        assert_eq!(read_bounded(&b"all of it"[..], 9, || false).unwrap(), b"all of it");
     }
 
     #[test]

@@ -7,9 +7,11 @@ mod commands;
 mod connect;
 mod daemon;
 mod failure;
+mod files;
 #[cfg(test)]
 mod fuzz;
 mod http;
+mod interrupt;
 mod output;
 mod pool;
 mod progress;
@@ -68,7 +70,7 @@ fn run(command: &Command) -> Outcome {
         Command::Get(args) => commands::objects::get(args),
         Command::Stat(args) => commands::objects::stat(args),
         Command::Ls(args) => commands::objects::ls(args),
-        Command::Rm(args) => commands::objects::rm(args),
+        Command::Rm(args) => commands::rm::run(args),
         Command::Replay(args) if args.simulate => commands::simulate::run(args),
         Command::Replay(args) => commands::replay::run(args),
         Command::Drain(args) => commands::drain::run(args),

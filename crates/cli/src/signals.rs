@@ -44,6 +44,11 @@ impl Signals {
         self.received.load(Ordering::SeqCst)
     }
 
+    /// Set when one has arrived.
+    pub fn flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.received)
+    }
+
     /// Blocks until one arrives.
     pub fn wait(&self) {
         while !self.received() {

@@ -167,6 +167,11 @@ fn tenants_are_apart() {
     assert_eq!(alice["requested_quota_bytes"].as_u64(), Some(8 << 20), "{tenants}");
     assert!(pool.text(&["tenants"]).lines().any(|line| line.starts_with("alice") && line.contains("open")));
     pool.text(&["tenants", "rm", "alice"]);
+    for nobody in ["alice", "nosuch"] {
+        assert!(pool.refused(&["tenants", "rm", nobody], 3).contains(&format!("no tenant \"{nobody}\"")));
+    }
+    pool.refused(&["tenants", "rm", ""], 2);
+    pool.refused(&["tenants", "set", "bob", "0"], 2);
     assert_eq!(pool.text(&["ls", "--tenant", "alice"]), "", "a name that nobody registered owns nothing");
     assert!(pool.refused(&["tenants", "rm", "default"], 1).contains("rm --all"));
 }

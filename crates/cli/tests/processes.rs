@@ -151,7 +151,7 @@ fn a_pool_serves_every_command_and_leaves_on_term() {
     assert!(error_text(&miss).contains("no such object"));
     assert_eq!(code(&up.run(&["rm", "--force", "model/block 1"], &[])), 0);
     let again = up.run(&["rm", "--json", "model/block 1"], &[]);
-    assert_eq!((code(&again), again.stdout.as_slice()), (3, &b"{\"removed\":0}\n"[..]));
+    assert_eq!((code(&again), again.stdout.as_slice()), (3, &b"{\"removed\":0,\"leased\":0,\"busy\":0}\n"[..]));
     assert_eq!(up.run(&["rm", "--force", "--regex", "^oth"], &[]).stdout, b"removed 1\n");
     assert_eq!(code(&up.run(&["put", "huge", "-"], &vec![1; 200 << 20])), 6);
 
@@ -233,7 +233,9 @@ fn loads_tell_rates_and_leave_nothing_behind() {
     let names: Vec<&str> = phases.iter().map(|p| p["phase"].as_str().unwrap()).collect();
     assert_eq!(names, ["put", "get", "exist", "remove"]);
     for phase in phases {
-        assert!(phase["objects"].as_u64() >= Some(32) && phase["misses"].as_u64() == Some(0), "{phase}");
+        // The others go on for a time, not for a number.
+        let least = if ["put", "remove"].contains(&phase["phase"].as_str().unwrap()) { 32 } else { 1 };
+        assert!(phase["objects"].as_u64() >= Some(least) && phase["misses"].as_u64() == Some(0), "{phase}");
         assert!(phase["wrong_bytes"].as_u64() == Some(0) && phase["server_cpu_us_per_object"].is_number(), "{phase}");
     }
     let left = up.run(&["ls"], &[]).stdout;

@@ -17,7 +17,9 @@ use crate::link::Manner;
 use crate::ops::Known;
 use crate::ops::{Duplicates, Lookup, ProbePolicy, PutOutcome, RangesItem, RangesSnapshot, Task, Writing};
 use crate::page::PageServer;
-use crate::{ClientBuilder, ClientConfig, Error, GetItem, MemoryRange, MetricsSnapshot, PutItem, Result, RpcTimes};
+use crate::{
+    ClientBuilder, ClientConfig, Error, GetItem, MemoryRange, MetricsSnapshot, PutItem, Removed, Result, RpcTimes,
+};
 
 /// How the client stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -485,6 +487,15 @@ impl Client {
     /// [`Error::MasterUnreachable`]; [`Error::Refused`] for a bad pattern.
     pub fn remove_by_regex(&self, pattern: &str, force: bool) -> Result<u64> {
         self.0.remove_by_regex(pattern.as_bytes(), force)
+    }
+
+    /// Removes the objects whose key matches an ECMAScript pattern anywhere, all objects without one; how many went, and how
+    /// many stayed and why. Without `force` those with a read lease stay.
+    ///
+    /// # Errors
+    /// As [`Client::remove_by_regex`].
+    pub fn remove_matching(&self, pattern: Option<&str>, force: bool) -> Result<Removed> {
+        self.0.remove_matching(pattern.map(str::as_bytes), force)
     }
 
     /// Removes every object; how many. Without `force` those with a read lease stay.

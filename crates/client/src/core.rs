@@ -24,6 +24,7 @@ use crate::mover::{self, Moved, Mover};
 use crate::ops::Sessions;
 use crate::pace::Pace;
 use crate::report::Told;
+use crate::room::RoomKnown;
 use crate::suspects::{Failing, Suspects};
 use crate::{CallLimits, ClientConfig, Error, Health, MemoryRange, Result};
 
@@ -65,6 +66,7 @@ pub(crate) struct Core {
     pub(crate) registered: Mutex<BTreeSet<u64>>,
     pub(crate) closed: AtomicBool,
     pub(crate) sessions: Sessions,
+    pub(crate) room_known: RoomKnown,
     /// Puts under way.
     pub(crate) puts: Arc<AtomicUsize>,
 }
@@ -195,7 +197,12 @@ impl Core {
         self.close_sessions();
         let membership = self.membership.lock().take();
         if let Some(membership) = membership {
-            if self.config.segment_file.is_some() {
+            if let Some(path) = &self.config.segment_file {
+                tracing::info!(
+                    ?path,
+                    "the memory stays in this file for the next process that names it with the same size; delete it and \
+                     PATH.directory to give the memory back"
+                );
                 // Another process comes with the same memory; if none does, silence says so.
                 drop(membership);
                 self.directories.close();

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use yb_types::ErrorCode;
 
+use crate::NoRoom;
+
 /// What a call of this crate answers.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -24,8 +26,8 @@ pub enum Error {
     )]
     Busy,
     /// No segment has room for the object.
-    #[error("the pool has no room for this object; try again later or with fewer replicas")]
-    NoSpace,
+    #[error("{0}")]
+    NoSpace(NoRoom),
     /// The bytes arrived after the read lease had ended, twice. They may be of another object and are not given out.
     #[error("the read lease ended before the last byte arrived; try again")]
     LeaseExpired,
@@ -165,7 +167,7 @@ impl Error {
         match code {
             ErrorCode::OBJECT_NOT_FOUND => Error::NotFound,
             ErrorCode::REPLICA_IS_NOT_READY => Error::Busy,
-            ErrorCode::NO_AVAILABLE_HANDLE => Error::NoSpace,
+            ErrorCode::NO_AVAILABLE_HANDLE => Error::NoSpace(NoRoom::Untold),
             ErrorCode::LEASE_EXPIRED => Error::LeaseExpired,
             code => Error::Refused { rpc, code },
         }
@@ -176,7 +178,7 @@ impl Error {
         match self {
             Error::NotFound => ErrorCode::OBJECT_NOT_FOUND,
             Error::Busy => ErrorCode::REPLICA_IS_NOT_READY,
-            Error::NoSpace => ErrorCode::NO_AVAILABLE_HANDLE,
+            Error::NoSpace(_) => ErrorCode::NO_AVAILABLE_HANDLE,
             Error::LeaseExpired => ErrorCode::LEASE_EXPIRED,
             Error::NoReadableReplica => ErrorCode::INVALID_REPLICA,
             Error::Corrupt { .. } => ErrorCode::CHECKSUM_MISMATCH,
@@ -195,7 +197,8 @@ impl Error {
     /// Whether the same call may succeed if it is made again.
     pub fn retryable(&self) -> bool {
         match self {
-            Error::Busy | Error::NoSpace | Error::LeaseExpired => true,
+            Error::Busy | Error::LeaseExpired => true,
+            Error::NoSpace(why) => why.retryable(),
             Error::MasterUnreachable(_) | Error::DaemonUnreachable(_) => true,
             Error::Transfer(f) => f.retryable,
             Error::Refused { code, .. } => matches!(

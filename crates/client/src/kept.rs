@@ -59,6 +59,7 @@ impl KeptMemory {
     /// lies there is looked at, which takes long where there is much.
     pub(crate) fn open(path: &Path, size: u64, found_one: impl FnOnce(ClientId)) -> Result<KeptMemory> {
         let failed = |error: &dyn std::fmt::Display| Error::setup("the memory file", format!("{path:?}: {error}"));
+        check_place(path).map_err(|error| failed(&error))?;
         let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).mode(0o600).open(path);
         let file = file.map_err(|error| failed(&error))?;
         patiently(|| match file.try_lock() {
@@ -206,6 +207,32 @@ pub fn patiently<T, E>(mut attempt: impl FnMut() -> std::result::Result<T, E>) -
     }
 }
 
+/// File systems whose files are memory, as `statfs` names them: tmpfs, ramfs, hugetlbfs.
+const MEMORY_FILE_SYSTEMS: [u64; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6];
+
+/// Refuses a place where the memory would be the page cache of a disk: every write to the segment would be written there
+/// too.
+fn check_place(path: &Path) -> std::result::Result<(), String> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // The file itself where it is there: it may be a link, or the folder a mount with another below it.
+    let place = if path.exists() { path } else { folder };
+    let kind = rustix::fs::statfs(place).map_err(|error| format!("{}: {error}", place.display()))?.f_type as u64;
+    if MEMORY_FILE_SYSTEMS.contains(&(kind & 0xffff_ffff)) || is_mapped_directly(place) {
+        return Ok(());
+    }
+    Err(format!(
+        "it is not memory but a file system of a disk (type {kind:#x}): all that is written to the segment would be written \
+         to the disk too; name a file on a tmpfs such as /dev/shm, or on a hugetlbfs"
+    ))
+}
+
+/// Persistent memory, mounted so that mapping a file maps the memory.
+fn is_mapped_directly(place: &Path) -> bool {
+    use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
+    let found = statx(CWD, place, AtFlags::empty(), StatxFlags::BASIC_STATS);
+    found.is_ok_and(|found| found.stx_attributes.contains(StatxAttributes::DAX))
+}
+
 /// What tells this start of the host from others.
 fn boot() -> Vec<u8> {
     std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default()
@@ -269,7 +296,7 @@ mod tests {
 
     #[test]
     fn an_object_with_other_bytes_goes_and_the_others_stay() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
         let path = folder.path().join("memory");
         left_behind(&path, &[1]);
         let (numbers, misfits) = taken_over(&path);
@@ -283,7 +310,7 @@ mod tests {
 
     #[test]
     fn nobody_else_may_read_the_files() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
         left_behind(&folder.path().join("memory"), &[]);
         for name in ["memory", "memory.directory"] {
             let mode = folder.path().join(name).metadata().unwrap().mode();
@@ -293,7 +320,7 @@ mod tests {
 
     #[test]
     fn any_damage_to_the_directory_gives_no_object_that_was_not_there() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
         let path = folder.path().join("memory");
         left_behind(&path, &[]);
         let journal = folder.path().join("memory.directory");
@@ -314,7 +341,7 @@ mod tests {
 
     #[test]
     fn where_most_have_other_bytes_it_is_not_the_directory_of_this_memory() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
         let path = folder.path().join("memory");
         left_behind(&path, &[0, 2]);
         assert_eq!(taken_over(&path), (vec![], vec![]));
@@ -322,7 +349,7 @@ mod tests {
 
     #[test]
     fn an_object_that_leaves_the_memory_makes_the_directory_worthless() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
         let path = folder.path().join("memory");
         let mut memory = KeptMemory::open(&path, SIZE, |_| {}).unwrap();
         let mut begun = memory.begin(ClientId::default(), 7, &mut Rng::from_entropy()).unwrap();
@@ -334,5 +361,13 @@ mod tests {
         begun.journal.commit(&begun.table);
         drop((memory, begun));
         assert_eq!(taken_over(&path), (vec![], vec![]));
+    }
+
+    #[test]
+    fn memory_is_told_from_disks() {
+        assert_eq!(check_place(Path::new("/dev/shm/none")), Ok(()));
+        let refused = check_place(Path::new("/proc/none")).unwrap_err();
+        assert!(refused.contains("type 0x9fa0") && refused.contains("/dev/shm"), "{refused}");
+        assert!(check_place(Path::new("/no/such/folder/file")).unwrap_err().contains("/no/such/folder"));
     }
 }

@@ -5,6 +5,7 @@
 
 mod departure;
 mod directory;
+mod inquiry;
 mod task;
 mod write;
 
@@ -96,6 +97,10 @@ pub(crate) struct MasterLink {
     hears_reports: AtomicBool,
     /// Cleared likewise.
     hears_attendance: AtomicBool,
+    /// Cleared likewise.
+    tells_room: AtomicBool,
+    /// Cleared likewise.
+    counts_what_stays: AtomicBool,
     /// When this writer attended last, in nanoseconds.
     attended: AtomicU64,
     /// Set when the master turns out to be of 0.3.13, whose clearing of replicas names no tenant.
@@ -139,6 +144,8 @@ impl MasterLink {
             knows_quiet_revoke: AtomicBool::new(true),
             hears_reports: AtomicBool::new(true),
             hears_attendance: AtomicBool::new(true),
+            tells_room: AtomicBool::new(true),
+            counts_what_stays: AtomicBool::new(true),
             attended: AtomicU64::new(0),
             clears_by_default_tenant: AtomicBool::new(false),
             meter: RpcMeter::default(),

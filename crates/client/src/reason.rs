@@ -66,7 +66,7 @@ impl Error {
         match self {
             Error::NotFound => Reason::Missing,
             Error::Busy => Reason::Busy,
-            Error::NoSpace => Reason::NoRoom,
+            Error::NoSpace(_) => Reason::NoRoom,
             Error::LeaseExpired => Reason::LeaseEnded,
             Error::NoReadableReplica => Reason::NoReplica,
             Error::Corrupt { .. } => Reason::Corrupt,

@@ -27,6 +27,7 @@ use crate::ops::Sessions;
 use crate::pace::Pace;
 use crate::page::{self, PageServer};
 use crate::report::{Reporter, Told};
+use crate::room::RoomKnown;
 use crate::suspects::Suspects;
 use crate::{Error, Result};
 
@@ -94,6 +95,7 @@ impl Core {
             registered: Mutex::default(),
             closed: AtomicBool::new(false),
             sessions: Sessions::default(),
+            room_known: RoomKnown::default(),
             puts: Arc::default(),
             config,
             clock,

@@ -78,7 +78,7 @@ fn a_reader_sees_the_old_bytes_or_the_new_ones_and_never_both() {
                 // Space of objects that somebody read is withheld for a while.
                 wait_until("there is space", || match writer.upsert("k", &versions[round % 4], &plain()) {
                     Ok(()) => true,
-                    Err(Error::NoSpace) => false,
+                    Err(Error::NoSpace(_)) => false,
                     Err(error) => panic!("{error}"),
                 });
             }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::{
     MIB, Process, bytes, config, free_port, node, on, plain, replicas, requester, wait_until, wheel_master, wheel_node,
 };
-use yb_client::{Client, ClientConfig, Error, PutOutcome};
+use yb_client::{Client, ClientConfig, Error, NoRoom, PutOutcome};
 use yb_master::{Master, MasterConfig};
 use yb_rpc::{ClientPool, ClientSettings, RpcAddress};
 use yb_types::{ClientId, ErrorCode, ReplicaType, ReplicateConfig, Segment, SegmentId, Uuid};
@@ -126,7 +126,14 @@ fn what_does_not_fit_is_refused_and_the_rest_works_on() {
         let _node = node(&pool.address, 16 * MIB);
         let client = requester(&pool.address);
         let large = vec![5; 17 * MIB as usize];
-        assert_eq!(client.put("large", &large, &plain()), Err(Error::NoSpace));
+        let refused = client.put("large", &large, &plain()).unwrap_err();
+        assert_eq!(refused.code(), ErrorCode::NO_AVAILABLE_HANDLE);
+        if pool.ours.is_some() {
+            let never = NoRoom::LargerThanAnySegment { object: 17 * MIB, largest: 16 * MIB };
+            assert_eq!((&refused, refused.retryable()), (&Error::NoSpace(never), false));
+            let session = client.put_session_start(&["large"], &[17 * MIB], &plain());
+            assert_eq!(session, [Err(Error::NoSpace(never))]);
+        }
         assert_eq!(client.exists("large"), Ok(false));
         assert_eq!(client.put("", b"v", &plain()).unwrap_err().code(), ErrorCode::INVALID_PARAMS);
         assert_eq!(client.get("").unwrap_err().code(), ErrorCode::INVALID_PARAMS);
@@ -247,7 +254,7 @@ fn space_of_a_put_that_was_given_up_comes_back_when_its_node_says_that_nobody_wr
     call::<wire_call::PutStart>(&master, table, &start);
     call::<wire_call::PutRevoke>(&master, table, &revoke);
     let large = bytes(1, 12 * MIB as usize);
-    assert_eq!(client.put("k", &large, &plain()), Err(Error::NoSpace));
+    assert!(matches!(client.put("k", &large, &plain()), Err(Error::NoSpace(_))));
     wait_until("the space is free again", || client.put("k", &large, &plain()) == Ok(PutOutcome::Stored));
     assert!(client.get("k").unwrap() == large);
     assert_eq!(node.metrics().quiesced, 1);

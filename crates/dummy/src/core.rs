@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, RwLock};
-use yb_client::{Error, Health, Result};
+use yb_client::{Error, Health, NoRoom, Result};
 use yb_env::{Clock, Rng};
 use yb_mem::{MemorySegment, SegmentOptions};
 use yb_types::ClientId;
@@ -85,7 +85,7 @@ impl Core {
         // Whole pages: a tail shorter than a cache line would not be given out.
         let stage = Stage::of(segment(len.max(1).checked_next_multiple_of(4096).unwrap_or(u64::MAX))?);
         self.hand_over_stage(&stage)?;
-        stage.place(len).ok_or(Error::NoSpace)
+        stage.place(len).ok_or(Error::NoSpace(NoRoom::Untold))
     }
 
     /// Gives room back. With the last place of a stage that is not the current one its window goes.

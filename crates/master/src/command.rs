@@ -108,7 +108,11 @@ fn print_help(style: CommandStyle, help: &HelpStyle) -> ExitCode {
             ExitCode::FAILURE
         }
         CommandStyle::Ours => {
-            print(&help_plain(&MASTER, help));
+            let program = program(style);
+            print(&format!(
+                "{program}: says where the objects of a pool are\n\n{}",
+                help_plain(&MASTER, program, help)
+            ));
             ExitCode::SUCCESS
         }
     }

@@ -164,7 +164,7 @@ fn policies_over_http_have_the_peers_shapes() {
     let range = (400, failed(-600, "Tenant quota must be in [1, 2^63 - 1] bytes"));
     assert_eq!(ask("PUT", "?tenant_id=bob", "{\"requested_quota_bytes\":0}"), range);
     assert_eq!(ask("PUT", "?tenant_id=bob", "{}"), range);
-    for body in ["{\"requested_quota_bytes\":-5}", "{bad", "{\"requested_quota_bytes\":\"7\"}", ""] {
+    for body in ["{\"requested_quota_bytes\":-5}", "{\"quota\":1}", "{bad", "{\"requested_quota_bytes\":\"7\"}", ""] {
         let (status, answer) = ask("PUT", "?tenant_id=bob", body);
         assert_eq!((status, &answer["error_code"]), (400, &json!(-600)), "{body}");
         assert!(answer["error_message"].as_str().unwrap().starts_with("Invalid JSON body: "), "{answer}");

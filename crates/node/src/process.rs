@@ -22,7 +22,7 @@ pub fn run(program: &str, arguments: &[String]) -> ExitCode {
     let environment = |name: &str| std::env::var(name).ok();
     let values = match parse_arguments(&NODE, arguments, &environment) {
         Ok(Arguments::Help(style)) => {
-            print(&format!("{program}: lends memory to the pool\n\n{}\n", help_plain(&NODE, &style)));
+            print(&format!("{program}: lends memory to the pool\n\n{}\n", help_plain(&NODE, program, &style)));
             return ExitCode::SUCCESS;
         }
         Ok(Arguments::Version) => {

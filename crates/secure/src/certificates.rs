@@ -5,6 +5,7 @@
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 
@@ -32,6 +33,28 @@ pub enum CertificateError {
 /// # Errors
 /// [`CertificateError`].
 pub fn write_certificates(folder: &Path, names: &[String]) -> Result<(), CertificateError> {
+    write_certificates_for(folder, names, None)
+}
+
+/// How long a certificate is valid.
+#[derive(Clone, Copy, Debug)]
+pub struct Lifetime {
+    /// From this time on, since 1970; an hour before it, because clocks differ.
+    pub from: Duration,
+    /// So many days.
+    pub days: u32,
+}
+
+/// As [`write_certificates`], the certificate for a lifetime; `None`: for as long as a certificate can say. The authority that is
+/// made is for as long as it can say.
+///
+/// # Errors
+/// [`CertificateError`].
+pub fn write_certificates_for(
+    folder: &Path,
+    names: &[String],
+    lifetime: Option<Lifetime>,
+) -> Result<(), CertificateError> {
     let (ca_key_path, ca_path) = (folder.join("ca.key"), folder.join("ca.pem"));
     let mut params = CertificateParams::new(Vec::new())?;
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -50,6 +73,11 @@ pub fn write_certificates(folder: &Path, names: &[String]) -> Result<(), Certifi
     let all = std::iter::once(POOL_NAME.to_owned()).chain(names.iter().cloned());
     let mut own = CertificateParams::new(all.collect::<Vec<_>>())?;
     own.distinguished_name.push(DnType::CommonName, POOL_NAME);
+    if let Some(Lifetime { from, days }) = lifetime {
+        let epoch = rcgen::date_time_ymd(1970, 1, 1);
+        own.not_before = epoch + from.saturating_sub(Duration::from_secs(3600));
+        own.not_after = epoch + from + Duration::from_secs(u64::from(days) * 86_400);
+    }
     let key = KeyPair::generate()?;
     let certificate = own.signed_by(&key, &Issuer::new(params, ca_key))?;
     write(&folder.join("key.pem"), &key.serialize_pem(), 0o600)?;

@@ -25,7 +25,7 @@ mod shake;
 mod watch;
 
 #[cfg(feature = "certificates")]
-pub use certificates::{CertificateError, write_certificates, write_secret};
+pub use certificates::{CertificateError, Lifetime, write_certificates, write_certificates_for, write_secret};
 pub use hello::{HELLO_LEN, Mode, Opening, Refusal};
 pub use networks::{BadNetworks, NetworkList, Networks};
 pub use porter::Admitted;

@@ -10,7 +10,7 @@ const MAX_FLAGFILE_DEPTH: usize = 8;
 /// How help was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HelpStyle {
-    /// `--help`, `--helpfull`, `--helpshort`, `--helppackage`, `--helpon`, `--helpxml`.
+    /// `-h`, `--help`, `--helpfull`, `--helpshort`, `--helppackage`, `--helpon`, `--helpxml`.
     All,
     /// `--helpmatch=TEXT`: only names that contain the text.
     Matching(String),
@@ -87,7 +87,7 @@ impl Parser<'_> {
         depth: usize,
     ) -> Result<bool, SettingsError> {
         match name {
-            "help" | "helpfull" | "helpshort" | "helppackage" | "helpxml" => {
+            "h" | "help" | "helpfull" | "helpshort" | "helppackage" | "helpxml" => {
                 self.answer = Some(Arguments::Help(HelpStyle::All));
             }
             "version" => self.answer = Some(Arguments::Version),

@@ -9,7 +9,10 @@ const WIDTH: usize = 100;
 
 /// Help as gflags prints it: `-name (text) type: T default: V`.
 pub fn help_gflags(table: &Table, style: &HelpStyle) -> String {
-    let mut out = format!("{}: flags (all may have two dashes)\n", table.program);
+    let mut out = format!(
+        "{}: flags (all may have two dashes; -helpmatch=TEXT shows those whose name contains TEXT)\n",
+        table.program
+    );
     for (heading, settings) in table.groups {
         let shown: Vec<_> = settings.iter().filter(|s| shown(s, style)).collect();
         if shown.is_empty() {
@@ -29,9 +32,13 @@ pub fn help_gflags(table: &Table, style: &HelpStyle) -> String {
     out
 }
 
-/// Help in the style of this project's own commands.
-pub fn help_plain(table: &Table, style: &HelpStyle) -> String {
-    let mut out = format!("Usage: {} [--NAME=VALUE]...\n", table.program);
+/// Help in the style of this project's own commands, under the name that the program was called by.
+pub fn help_plain(table: &Table, program: &str, style: &HelpStyle) -> String {
+    let mut out = format!(
+        "Usage: {program} [--NAME=VALUE]...\n\n\
+         Only some of these: {program} --helpmatch=TEXT shows those whose name contains TEXT.\n\
+         One dash will do; a switch is turned off by --noNAME or --NAME=false.\n"
+    );
     for (heading, settings) in table.groups {
         let shown: Vec<_> = settings.iter().filter(|s| shown(s, style)).collect();
         if shown.is_empty() {

@@ -65,6 +65,15 @@ pub enum Unit {
 }
 
 impl Unit {
+    /// What a plain number of it means, in words; empty for plain values.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Unit::Seconds => "seconds, without a unit",
+            Unit::Millis => "milliseconds, without a unit",
+            other => other.name(),
+        }
+    }
+
     /// Its name in help and docs; empty for plain values.
     pub const fn name(self) -> &'static str {
         match self {

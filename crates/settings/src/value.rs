@@ -1,6 +1,6 @@
 //! A parsed value.
 
-use crate::setting::{Kind, Setting, Validity};
+use crate::setting::{Kind, Setting, Unit, Validity};
 
 /// The value of one setting.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,6 +31,17 @@ impl std::fmt::Display for Value {
 
 impl Value {
     pub(crate) fn parse(setting: &Setting, text: &str) -> Result<Value, String> {
+        Value::parse_plain(setting, text).map_err(|legal| match (setting.kind, setting.unit) {
+            // A duration says its own unit where the text makes no sense; its bounds are in milliseconds too.
+            (Kind::Duration, _) if legal.contains("between") => format!("{legal} ms"),
+            (Kind::I32 | Kind::I64 | Kind::U32 | Kind::U64, unit @ (Unit::Seconds | Unit::Millis | Unit::Bytes)) => {
+                format!("{legal} ({})", unit.words())
+            }
+            _ => legal,
+        })
+    }
+
+    fn parse_plain(setting: &Setting, text: &str) -> Result<Value, String> {
         let value = match setting.kind {
             Kind::Bool => Value::Bool(parse_bool(text)?),
             Kind::I32 => Value::Number(parse_whole(text, i32::MIN.into(), i32::MAX.into())?),

@@ -124,14 +124,32 @@ fn flag_files_and_environment() {
 
 #[test]
 fn help_in_both_styles_names_everything() {
-    for help in [help_gflags(&MASTER, &HelpStyle::All), help_plain(&MASTER, &HelpStyle::All)] {
+    for help in [help_gflags(&MASTER, &HelpStyle::All), help_plain(&MASTER, "yuebing master", &HelpStyle::All)] {
         for setting in MASTER.settings() {
             assert!(help.contains(&format!("-{}", setting.name)), "{}", setting.name);
         }
         assert!(help.contains("0.3.10.post2"), "legal generations are named");
     }
+    let plain = help_plain(&MASTER, "yuebing master", &HelpStyle::All);
+    assert!(plain.starts_with("Usage: yuebing master [--NAME=VALUE]...\n") && plain.contains("--helpmatch"), "{plain}");
+    for short in ["-h", "--help"] {
+        let asked = parse_arguments(&MASTER, &[short.to_owned()], &|_| None).unwrap();
+        assert!(matches!(asked, Arguments::Help(HelpStyle::All)), "{short}");
+    }
     let help = help_gflags(&MASTER, &HelpStyle::Matching("lease".to_owned()));
     assert!(help.contains("-default_kv_lease_ttl") && !help.contains("-rpc_port"));
+}
+
+#[test]
+fn a_number_out_of_place_is_refused_with_its_unit() {
+    for (flag, words) in [
+        ("--client_ttl=10s", "must be a whole number (seconds, without a unit)"),
+        ("--client_ttl=0", "must be between 1 and 31536000 (seconds, without a unit)"),
+        ("--journal_max_age=300", "must be between 1000 and 86400000 ms"),
+    ] {
+        let error = values(&[flag]).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    }
 }
 
 #[test]

@@ -3,11 +3,11 @@
 //! A clear of millions of objects must not be felt by anybody else, so it looks at a bounded number of objects under a
 //! lock, gives the lock back, and its caller gives way between steps. A tenant's clear costs what the tenant has.
 
-use yb_types::MonotonicTime;
+use yb_types::{ErrorCode, MonotonicTime};
 
 use crate::catalog::Catalog;
 use crate::key::{SHARDS, Tenant};
-use crate::remove::{Force, may_remove};
+use crate::remove::{Force, Removal, may_remove};
 use crate::shard::ShardState;
 
 /// Objects looked at under one lock.
@@ -21,8 +21,8 @@ pub struct ClearCursor {
     within: Option<u32>,
     /// The next shard whose disks are looked at, after all memory.
     shelf: usize,
-    /// Objects removed so far.
-    pub removed: u64,
+    /// What became of the objects so far.
+    pub tally: Removal,
 }
 
 impl Catalog {
@@ -72,7 +72,7 @@ impl Catalog {
         while cursor.shelf < SHARDS && left > 0 {
             let removed = self.clear_shelf(cursor.shelf, whose, force, now);
             left = left.saturating_sub(if removed.is_some() { OBJECTS_PER_LOCK } else { 1 });
-            cursor.removed += removed.unwrap_or(0);
+            cursor.tally.add(removed.unwrap_or_default());
             cursor.shelf += 1;
         }
         let done = cursor.shelf == SHARDS;
@@ -87,7 +87,7 @@ impl Catalog {
     pub fn remove_all(&self, tenant: Option<Tenant>, force: Force, now: MonotonicTime) -> u64 {
         let mut cursor = ClearCursor::default();
         while self.clear_step(tenant, force, &mut cursor, u32::MAX, now) {}
-        cursor.removed
+        cursor.tally.removed
     }
 
     /// Goes to the next shard that has something; `false` at the end.
@@ -118,7 +118,7 @@ impl Catalog {
         let mut to_do = cursor.within.unwrap_or(0).min(looks);
         cursor.within = cursor.within.map(|within| within - to_do);
         while let Some((slot, _)) = state.next_of_tenant(tenant, now, &mut to_do) {
-            cursor.removed += u64::from(self.clear_one(state, slot, force, now));
+            cursor.tally.count(self.clear_one(state, slot, force, now));
         }
         // A queue that ended early has nothing more.
         to_do > 0 || cursor.within == Some(0)
@@ -138,20 +138,25 @@ impl Catalog {
         let end = first.saturating_add(looks).min(state.slab.len());
         for slot in first..end {
             if state.slab.get(slot).is_some_and(|entry| whose.is_none_or(|whose| entry.tenant == whose)) {
-                cursor.removed += u64::from(self.clear_one(state, slot, force, now));
+                cursor.tally.count(self.clear_one(state, slot, force, now));
             }
         }
         cursor.within = Some(end);
         end == state.slab.len()
     }
 
-    fn clear_one(&self, state: &mut ShardState, slot: u32, force: Force, now: MonotonicTime) -> bool {
-        if may_remove(&state.slab[slot], force, now).is_err() || !self.drop_lost_replicas(state, slot, now) {
-            return false;
+    fn clear_one(&self, state: &mut ShardState, slot: u32, force: Force, now: MonotonicTime) -> Result<(), ErrorCode> {
+        // What is not readable yet is no object that stays.
+        if !state.slab[slot].is_finished() {
+            return Err(ErrorCode::OBJECT_NOT_FOUND);
+        }
+        may_remove(&state.slab[slot], force, now)?;
+        if !self.drop_lost_replicas(state, slot, now) {
+            return Err(ErrorCode::OBJECT_NOT_FOUND);
         }
         let entry = &state.slab[slot];
         let hash = self.hash(entry.tenant, entry.key.as_slice());
         self.take_out(state, slot, hash, now, None);
-        true
+        Ok(())
     }
 }

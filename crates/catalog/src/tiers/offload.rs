@@ -12,7 +12,7 @@ use crate::departed::Absence;
 use crate::effects::Effects;
 use crate::entry::Entry;
 use crate::key::{KeyHash, Tenant};
-use crate::remove::Force;
+use crate::remove::{Force, Removal};
 use crate::shard::ShardState;
 
 /// Objects handed out in one answer: a client asks again after some seconds.
@@ -277,7 +277,7 @@ impl Catalog {
         queued || !tiers.offload_force_evict
     }
 
-    /// Removes what lies on disks only, of a tenant or of all, in one shard. Answers how many objects; `None` where nothing
+    /// Removes what lies on disks only, of a tenant or of all, in one shard. Answers what became of them; `None` where nothing
     /// lies on a disk.
     pub(crate) fn clear_shelf(
         &self,
@@ -285,22 +285,26 @@ impl Catalog {
         whose: Option<Tenant>,
         force: Force,
         now: MonotonicTime,
-    ) -> Option<u64> {
+    ) -> Option<Removal> {
         let shard = &self.shards[shard];
         if shard.state.read().shelf.is_empty() {
             return None;
         }
         let mut state = shard.state.write();
         let table = self.segments.load();
+        let mut leased = 0;
         let goes = |record: &&Record| {
-            whose.is_none_or(|whose| record.tenant == whose) && (force == Force::Yes || record.lease_end() <= now)
+            let meant = whose.is_none_or(|whose| record.tenant == whose);
+            let stays = meant && force == Force::No && record.lease_end() > now;
+            leased += u64::from(stays && !record.copies.is_empty());
+            meant && !stays
         };
         let keys: Vec<(Tenant, u32, Box<[u8]>)> =
             state.cold(&table).filter(goes).map(|record| (record.tenant, record.word(), record.key.clone())).collect();
         let removed = keys.iter().filter(|(tenant, word, key)| {
             state.shelf.remove(*tenant, *word, key).is_some_and(|record| !record.copies.is_empty())
         });
-        Some(removed.count() as u64)
+        Some(Removal { removed: removed.count() as u64, leased, busy: 0 })
     }
 
     /// Everything was removed: the owners of disks are told when they ask. Not after the clear of one tenant: their answer

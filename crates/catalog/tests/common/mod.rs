@@ -99,9 +99,9 @@ impl Pool {
 
     /// Removes what matches; answers how many objects went.
     pub fn remove_by_regex(&self, pattern: &KeyPattern, force: Force) -> Result<u64, ErrorCode> {
-        let (mut walk, mut removed) = (KeyWalk::default(), 0);
+        let (mut walk, mut removed) = (KeyWalk::default(), Removal::default());
         while self.catalog.regex_removal_step((self.tenant, force), pattern, &mut walk, self.now, &mut removed)? {}
-        Ok(removed)
+        Ok(removed.removed)
     }
 
     pub fn advance(&mut self, by: Duration) {

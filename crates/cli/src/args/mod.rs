@@ -122,8 +122,12 @@ pub struct MetadataServerArgs {
 pub struct CertsArgs {
     /// Folder for the files; an authority and a secret that are there stay, the certificate is made anew
     pub folder: PathBuf,
-    /// Host names and IP addresses that the certificate is for, beside the pool's name
+    /// Host names and IP addresses that the certificate is for, beside the pool's name [default: those of the last
+    /// call for this folder]
     pub names: Vec<String>,
+    /// How many days the certificate is valid from now on [default: for ever]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=36_500))]
+    pub days: Option<u32>,
 }
 
 /// `topology`, `transfer_engine_topology_dump`
@@ -178,7 +182,7 @@ pub struct UpArgs {
 #[derive(Debug, Args)]
 pub struct AdminAddress {
     /// Admin (metrics) port of the master, host:port [default: port 9003 on the host of the master]
-    #[arg(long, env = "YUEBING_ADMIN", value_name = "HOST:PORT")]
+    #[arg(long, env = "YUEBING_ADMIN", value_name = "HOST:PORT", value_parser = admin_address)]
     admin: Option<String>,
     /// The master
     #[command(flatten)]
@@ -193,8 +197,29 @@ pub const DEFAULT_MASTER: &str = "127.0.0.1:50051";
 pub struct MasterAddress {
     /// The master, host:port [default: master_server_address of the file named by MOONCAKE_CONFIG_PATH, else
     /// 127.0.0.1:50051]
-    #[arg(long, env = "MOONCAKE_MASTER", value_name = "HOST:PORT")]
+    #[arg(long, env = "MOONCAKE_MASTER", value_name = "HOST:PORT", value_parser = master_address)]
     master: Option<String>,
+}
+
+fn master_address(text: &str) -> Result<String, String> {
+    with_port(text, 50051)
+}
+
+fn admin_address(text: &str) -> Result<String, String> {
+    with_port(text, 9003)
+}
+
+/// Refuses an address without a port. Nothing is nothing said, and what is no address at all is for those who dial it.
+fn with_port(text: &str, usual: u16) -> Result<String, String> {
+    let has_port = text.rsplit_once(':').is_some_and(|(host, port)| {
+        !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()) && (!host.contains(':') || host.ends_with(']'))
+    });
+    if text.is_empty() || text.contains("://") || has_port {
+        return Ok(text.to_owned());
+    }
+    let host = text.strip_suffix(':').unwrap_or(text);
+    let host = if host.contains(':') && !host.starts_with('[') { format!("[{host}]") } else { host.to_owned() };
+    Err(format!("the port is missing: write {host}:{usual}"))
 }
 
 impl MasterAddress {
@@ -448,6 +473,18 @@ mod tests {
     use super::*;
     use crate::failure::Exit;
     use clap::CommandFactory;
+
+    #[test]
+    fn an_address_without_a_port_is_refused_with_one() {
+        for good in ["", "10.0.0.1:50051", "[::1]:50051", "master:1", "etcd://10.0.0.1"] {
+            assert_eq!(with_port(good, 9003).as_deref(), Ok(good));
+        }
+        for (bad, better) in
+            [("10.0.0.1", "10.0.0.1:9003"), ("master:", "master:9003"), ("::1", "[::1]:9003"), ("[::1]", "[::1]:9003")]
+        {
+            assert_eq!(with_port(bad, 9003), Err(format!("the port is missing: write {better}")));
+        }
+    }
 
     #[test]
     fn the_command_line_is_consistent() {

@@ -96,12 +96,15 @@ pub struct LsArgs {
 
 /// `rm`
 #[derive(Debug, Args)]
-#[command(group = clap::ArgGroup::new("what").required(true).args(["keys", "regex", "all"]))]
+#[command(group = clap::ArgGroup::new("what").required(true).args(["keys", "prefix", "regex", "all"]))]
 pub struct RmArgs {
     /// The keys
     #[arg(value_name = "KEY")]
     pub keys: Vec<OsString>,
-    /// All keys in which this is found
+    /// All keys that begin with this
+    #[arg(long)]
+    pub prefix: Option<String>,
+    /// All keys in which this ECMAScript pattern is found
     #[arg(long, value_name = "PATTERN")]
     pub regex: Option<String>,
     /// All keys

@@ -155,6 +155,9 @@ pub struct TenantSetArgs {
     /// Where to ask
     #[command(flatten)]
     pub admin: AdminAddress,
+    /// Print what the master says as one JSON object
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `tenants rm`
@@ -165,6 +168,9 @@ pub struct TenantRmArgs {
     /// Where to ask
     #[command(flatten)]
     pub admin: AdminAddress,
+    /// Print what the master says as one JSON object
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `tasks`

@@ -2,7 +2,7 @@
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use yb_bench::memcpy::{self, MemcpyReport};
@@ -18,10 +18,14 @@ use crate::args::{BenchCommand, BenchMemcpyArgs, BenchRawTcpArgs, BenchRpcArgs, 
 use crate::commands::bench_transfer;
 use crate::connect::failure;
 use crate::failure::{Exit, Failure, Outcome};
+use crate::interrupt::Interruptible;
 use crate::output::{self, micros};
-use crate::progress::during;
+use crate::progress::{during, during_about};
 use crate::signals::Signals;
 use crate::size::bytes;
+
+/// What a signal says during a measurement that is told at its end.
+const NOTHING_YET: &str = "nothing was measured to the end";
 
 /// Runs one of them.
 pub fn run(command: &BenchCommand) -> Outcome {
@@ -51,7 +55,10 @@ fn run_rpc(args: &BenchRpcArgs) -> Outcome {
         ..RpcBench::new(resolve(&args.master.address()?)?, operation)
     };
     let doing = format!("{} on {}", args.operation, bench.address);
-    let report = during(doing, || rpc::run(&bench)).map_err(|error| {
+    let work =
+        Interruptible::start("nothing was measured to the end; keys that were placed stay until they are evicted")?;
+    let length = bench.warm_up + bench.duration;
+    let report = during_about(doing, length, || rpc::run(&bench)).map_err(|error| {
         let exit = match error {
             BenchError::Setting(_) => Exit::Usage,
             BenchError::Rpc(_) => Exit::Unreachable,
@@ -59,6 +66,7 @@ fn run_rpc(args: &BenchRpcArgs) -> Outcome {
         };
         Failure::new(exit, format!("master {}: {error}", bench.address))
     })?;
+    work.hold();
     if args.json { output::line(report.to_json()) } else { output::line(report.table().trim_end()) }
 }
 
@@ -91,7 +99,7 @@ fn run_store(args: &BenchStoreArgs) -> Outcome {
     let (signals, asked) = (Signals::catch()?, Arc::clone(&stop));
     spawn_thread("signals", move || {
         signals.wait();
-        asked.store(true, std::sync::atomic::Ordering::Relaxed);
+        asked.store(true, Ordering::Relaxed);
     })
     .map_err(|e| Failure::failed(format!("cannot start a thread: {e}")))?;
     let doing = format!("put, get, look up and remove {} objects", load.keys);
@@ -105,7 +113,11 @@ fn run_store(args: &BenchStoreArgs) -> Outcome {
     } else {
         output::line(store_text(&report))?
     }
-    verdict(&report)
+    verdict(&report)?;
+    match stop.load(Ordering::Relaxed) {
+        true => Err(Failure::interrupted("above is what was done until then; the objects of this run were removed")),
+        false => Ok(()),
+    }
 }
 
 fn verdict(report: &StoreReport) -> Outcome {
@@ -148,7 +160,10 @@ fn store_text(report: &StoreReport) -> String {
 
 fn run_memcpy(args: &BenchMemcpyArgs) -> Outcome {
     let duration = Duration::from_secs_f64(args.seconds.clamp(0.001, 600.0));
-    let report = memcpy::measure(args.size.0, args.buffers, duration).map_err(|e| Failure::failed(e.to_string()))?;
+    let work = Interruptible::start(NOTHING_YET)?;
+    let measured = during_about("copying", duration * 3, || memcpy::measure(args.size.0, args.buffers, duration));
+    let report = measured.map_err(|e| Failure::failed(e.to_string()))?;
+    work.hold();
     if args.json { output::json(&report) } else { output::line(memcpy_text(&report)) }
 }
 
@@ -165,7 +180,9 @@ fn memcpy_text(report: &MemcpyReport) -> String {
 
 fn run_submit(args: &BenchSubmitArgs) -> Outcome {
     let duration = Duration::from_secs_f64(args.seconds.clamp(0.001, 600.0));
-    let report = submit::measure(duration).map_err(|e| Failure::failed(e.to_string()))?;
+    let work = Interruptible::start(NOTHING_YET)?;
+    let report = during("submitting", || submit::measure(duration)).map_err(|e| Failure::failed(e.to_string()))?;
+    work.hold();
     if args.json {
         return output::json(&report);
     }
@@ -185,7 +202,11 @@ fn run_raw_tcp(args: &BenchRawTcpArgs) -> Outcome {
     let least = raw::WRITE_SIZES.first().copied().unwrap_or(1);
     let memory = usize::try_from(args.memory.0).map_err(|_| Failure::usage("--memory is too large"))?.max(least);
     let duration = Duration::from_secs_f64(args.seconds.clamp(0.001, 600.0));
-    let rates = raw::measure(memory, duration).map_err(|e| Failure::failed(format!("one raw connection: {e}")))?;
+    let work = Interruptible::start(NOTHING_YET)?;
+    let length = duration * raw::WRITE_SIZES.len() as u32;
+    let rates = during_about("sending over one connection", length, || raw::measure(memory, duration));
+    let rates = rates.map_err(|e| Failure::failed(format!("one raw connection: {e}")))?;
+    work.hold();
     if args.json {
         return rates.first().map_or(Ok(()), output::json);
     }

@@ -5,8 +5,10 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -16,10 +18,11 @@ use yb_bench::process::ServerProcess;
 use yb_bench::transfer::plot;
 use yb_bench::transfer::sweep::{self, Limit, Limits, Line, Peer, Route, Sweep, SweepError, operation_name};
 use yb_bench::transfer::target::Target;
+use yb_env::spawn_thread;
 use yb_transfer::{Engine, EngineSettings, Opcode};
 
 use crate::args::BenchTransferArgs;
-use crate::failure::{Exit, Failure, Outcome};
+use crate::failure::{Failure, Outcome};
 use crate::output::{self, micros};
 use crate::signals::Signals;
 use crate::size::bytes;
@@ -97,6 +100,13 @@ impl Served {
         }
     }
 
+    fn file(&self) -> Option<PathBuf> {
+        match self {
+            Served::File(file) => Some(file.path().to_owned()),
+            _ => None,
+        }
+    }
+
     fn peer(&self) -> Peer {
         match self {
             Served::Here(target) => {
@@ -138,18 +148,20 @@ fn initiate(args: &BenchTransferArgs) -> Outcome {
         write_plot(path, &[])?;
     }
     let signals = Signals::catch()?;
-    let cases = sweep.cases();
-    if cases.is_empty() {
+    let cases = sweep.cases().len();
+    if cases == 0 {
         return Err(Failure::usage("no combination of block, batch and threads (each at least 1) fits into --memory"));
     }
-    let bar = bar(cases.len() as u64);
-    let (mut lines, mut missing) = (Vec::new(), Vec::new());
-    for route in &sweep.routes {
-        if let Err(why) = run_route(*route, &sweep, &signals, &bar, &mut lines) {
-            missing.push((*route, why));
-        }
-    }
-    bar.finish_and_clear();
+    let run = Arc::new(Run {
+        sweep,
+        bar: bar(cases as u64),
+        stopped: AtomicBool::new(false),
+        found: Mutex::default(),
+        file: Mutex::default(),
+    });
+    let interrupted = run_or_signal(&run, signals)?;
+    run.bar.finish_and_clear();
+    let Found { lines, missing } = std::mem::take(&mut *locked(&run.found));
     if args.json {
         output::json(&Answer { lines: &lines, missing: &missing })?;
     } else {
@@ -158,8 +170,8 @@ fn initiate(args: &BenchTransferArgs) -> Outcome {
     if let Some(path) = &args.plot {
         write_plot(path, &lines)?;
     }
-    if signals.received() {
-        return Err(Failure::new(Exit::Interrupted, "interrupted; the lines above were finished"));
+    if interrupted {
+        return Err(Failure::interrupted(format_args!("{} of {cases} lines were finished", lines.len())));
     }
     match lines.iter().find_map(|line| line.report.error.as_ref()) {
         Some(error) => Err(Failure::failed(format!("a transfer failed: {error}"))),
@@ -183,39 +195,103 @@ fn sweep_of(args: &BenchTransferArgs) -> Outcome<Sweep> {
     })
 }
 
-/// Measures every case of one route; gives back why not, where it cannot be taken here.
-fn run_route(
-    route: Route,
-    sweep: &Sweep,
-    signals: &Signals,
-    bar: &ProgressBar,
-    lines: &mut Vec<Line>,
-) -> Result<(), String> {
-    let cases: Vec<_> = sweep.cases().into_iter().filter(|case| case.route == route).collect();
-    if cases.is_empty() || signals.received() {
-        return Ok(());
-    }
-    // The engine first: it says in words what this machine lacks.
-    let own = settings(route).map_err(|failure| failure.to_string())?;
-    let engine = Engine::builder().settings(own).build().map_err(|error| error.to_string())?;
-    let served = Served::start(route, sweep.buffer_bytes).map_err(|failure| failure.to_string())?;
-    let (peer, mut limits) = (served.peer(), Limits::default());
-    for case in cases {
-        if signals.received() {
-            break;
+/// What was measured.
+#[derive(Default)]
+struct Found {
+    lines: Vec<Line>,
+    /// Transports that could not be measured here, and why.
+    missing: Vec<(Route, String)>,
+}
+
+/// A sweep under way. It is given up where it stands when a signal comes: touching memory and waiting for peers can take
+/// longer than anybody wants to wait then.
+struct Run {
+    sweep: Sweep,
+    bar: ProgressBar,
+    /// What is found after that is not wanted any more.
+    stopped: AtomicBool,
+    found: Mutex<Found>,
+    /// The file that is measured, to be taken away.
+    file: Mutex<Option<PathBuf>>,
+}
+
+/// Until the sweep is over, or a signal comes; whether one came.
+fn run_or_signal(run: &Arc<Run>, signals: Signals) -> Outcome<bool> {
+    let failed = |e: std::io::Error| Failure::failed(format!("cannot start a thread: {e}"));
+    let (over, came) = (mpsc::channel(), Arc::clone(run));
+    let (told, signalled) = (over.0.clone(), over.0);
+    spawn_thread("sweep", move || {
+        came.all();
+        // Nobody waits any more after a signal.
+        let _ = told.send(false);
+    })
+    .map_err(failed)?;
+    spawn_thread("signals", move || {
+        signals.wait();
+        let _ = signalled.send(true);
+    })
+    .map_err(failed)?;
+    let interrupted = over.1.recv().unwrap_or(false);
+    if interrupted {
+        run.stopped.store(true, Ordering::SeqCst);
+        if let Some(path) = locked(&run.file).take() {
+            // It is gone, or in the folder for such files.
+            let _ = std::fs::remove_file(path);
         }
-        bar.set_message(format!("{} {} {}", route.name(), operation_name(case.operation), bytes(case.block_bytes)));
-        match sweep::measure(&engine, &peer, case, sweep, &mut limits) {
-            Ok(line) => lines.push(line),
-            Err(error @ SweepError::OtherRoute(_)) => return Err(error.to_string()),
-            Err(error) => {
-                return Err(format!("{} of {}: {error}", operation_name(case.operation), bytes(case.block_bytes)));
+    }
+    Ok(interrupted)
+}
+
+fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Run {
+    fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::SeqCst)
+    }
+
+    fn all(&self) {
+        for route in &self.sweep.routes {
+            if let Err(why) = self.route(*route)
+                && !self.is_stopped()
+            {
+                locked(&self.found).missing.push((*route, why));
             }
         }
-        bar.inc(1);
     }
-    engine.shutdown();
-    Ok(())
+
+    /// Measures every case of one route; gives back why not, where it cannot be taken here.
+    fn route(&self, route: Route) -> Result<(), String> {
+        let sweep = &self.sweep;
+        let cases: Vec<_> = sweep.cases().into_iter().filter(|case| case.route == route).collect();
+        if cases.is_empty() || self.is_stopped() {
+            return Ok(());
+        }
+        // The engine first: it says in words what this machine lacks.
+        let own = settings(route).map_err(|failure| failure.to_string())?;
+        let engine = Engine::builder().settings(own).build().map_err(|error| error.to_string())?;
+        let served = Served::start(route, sweep.buffer_bytes).map_err(|failure| failure.to_string())?;
+        *locked(&self.file) = served.file();
+        let (peer, mut limits) = (served.peer(), Limits::default());
+        for case in cases {
+            if self.is_stopped() {
+                break;
+            }
+            let doing = format!("{} {} {}", route.name(), operation_name(case.operation), bytes(case.block_bytes));
+            self.bar.set_message(doing);
+            match sweep::measure(&engine, &peer, case, sweep, &mut limits) {
+                Ok(line) => locked(&self.found).lines.push(line),
+                Err(error @ SweepError::OtherRoute(_)) => return Err(error.to_string()),
+                Err(error) => {
+                    return Err(format!("{} of {}: {error}", operation_name(case.operation), bytes(case.block_bytes)));
+                }
+            }
+            self.bar.inc(1);
+        }
+        engine.shutdown();
+        Ok(())
+    }
 }
 
 fn bar(cases: u64) -> ProgressBar {

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 
 use serde_json::{Map, Value, json};
 use yb_node::NODE;
+use yb_secure::SecuritySettings;
 use yb_settings::master::MASTER;
 use yb_settings::{Arguments, Explained, explain, parse_arguments};
 
@@ -36,6 +37,8 @@ fn explain_given(args: &ExplainArgs) -> Outcome {
         return Err(Failure::usage("after -- stand the flags of the process, not --help or --version"));
     };
     let values = table.resolve(given, &environment).map_err(usage)?;
+    // What the table takes for a text, the process itself reads further.
+    SecuritySettings::from_values(&values, environment).map_err(|error| Failure::usage(error.to_string()))?;
     let found = explain(table, &values, args.name.as_deref()).map_err(usage)?;
     let settings: Vec<Value> = found.iter().map(Explained::json).collect();
     let asked = format!(

@@ -8,6 +8,7 @@ pub mod doctor;
 pub mod drain;
 pub mod objects;
 pub mod replay;
+pub mod rm;
 pub mod segments;
 pub mod simulate;
 pub mod status;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use yb_client::{Client, Duplicates, Error, GetItem, PutItem, PutOutcome};
-use yb_env::spawn_thread;
+use yb_env::{Clock, spawn_thread};
 use yb_replay::{
     LatencySummary, Pool, PoolError, Progress, ReadOutcome, ReplayError, ReplayOptions, Report, Stop, TraceReader,
     WriteOutcome, replay,
@@ -16,7 +16,7 @@ use yb_replay::{
 use yb_types::ReplicateConfig;
 
 use crate::args::ReplayArgs;
-use crate::connect::connect_to;
+use crate::connect::connect_patiently;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::output::{self, micros};
 use crate::pool::{EmbeddedPool, PoolOptions};
@@ -26,6 +26,11 @@ use crate::size::bytes;
 /// Bytes of one batch of blocks, if a block is not larger.
 const BATCH_BYTES: u64 = 4 << 20;
 const MAX_BATCH_BLOCKS: u64 = 64;
+/// How long a call may take, and what fails for want of time is tried again. An engine would go on without the block; a replay
+/// is to tell how long it took, also on a machine that has other things to do.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Between two tries.
+const PAUSE: Duration = Duration::from_millis(50);
 /// Above this, counting the lines for the progress bar would take longer than it is worth.
 const MAX_COUNTED_BYTES: u64 = 1 << 30;
 
@@ -74,7 +79,7 @@ fn verdict(report: &Report) -> Outcome {
         return Err(Failure::failed(format!("{} blocks or calls failed, among them:{some}", report.failures)));
     }
     if report.interrupted {
-        return Err(Failure::new(Exit::Interrupted, "interrupted before the end of the trace"));
+        return Err(Failure::interrupted(format_args!("{} requests of the trace were replayed", report.requests)));
     }
     Ok(())
 }
@@ -176,7 +181,12 @@ impl ReplayClient {
         let mut memory = Vec::new();
         memory.try_reserve_exact(length).map_err(|_| too_large())?;
         memory.resize(length, 0);
-        Ok(ReplayClient { client: connect_to(master)?, memory, block, config: ReplicateConfig::default() })
+        Ok(ReplayClient {
+            client: connect_patiently(master, PATIENCE)?,
+            memory,
+            block,
+            config: ReplicateConfig::default(),
+        })
     }
 }
 
@@ -192,9 +202,12 @@ impl Pool for ReplayClient {
 
     fn read(&mut self, keys: &[String]) -> Vec<ReadOutcome> {
         let block = self.block as u64;
-        let slots = self.memory.chunks_exact_mut(self.block);
-        let items = keys.iter().zip(slots).map(|(key, slot)| GetItem::new(key.as_bytes(), slot));
-        let answers = self.client.batch_get_items(items);
+        let answers = patiently(keys.len(), |wanted| {
+            let slots = self.memory.chunks_exact_mut(self.block).enumerate();
+            let slots = slots.filter(|(index, _)| wanted.contains(index));
+            let items = slots.zip(wanted).map(|((_, slot), index)| GetItem::new(keys[*index].as_bytes(), slot));
+            self.client.batch_get_items(items)
+        });
         answers
             .into_iter()
             .map(|answer| match answer {
@@ -208,16 +221,18 @@ impl Pool for ReplayClient {
     }
 
     fn write(&mut self, keys: &[String]) -> Vec<WriteOutcome> {
-        let slots = self.memory.chunks_exact(self.block);
-        let items: Vec<_> = keys.iter().zip(slots).map(|(key, slot)| PutItem::new(key.as_bytes(), slot)).collect();
-        let answers = self.client.batch_put_items(&items, &self.config, Duplicates::FirstWins);
+        let answers = patiently(keys.len(), |wanted| {
+            let item = |index: &usize| PutItem::new(keys[*index].as_bytes(), self.slot(*index));
+            let items: Vec<_> = wanted.iter().map(item).collect();
+            self.client.batch_put_items(&items, &self.config, Duplicates::FirstWins)
+        });
         answers
             .into_iter()
             .map(|answer| match answer {
                 Ok(PutOutcome::Stored) => WriteOutcome::Stored,
                 // Whoever is writing it now has the same bytes.
                 Ok(PutOutcome::AlreadyExists) | Err(Error::Busy) => WriteOutcome::Exists,
-                Err(Error::NoSpace) => WriteOutcome::NoSpace,
+                Err(Error::NoSpace(_)) => WriteOutcome::NoSpace,
                 Err(error) => WriteOutcome::Failed(PoolError(error.to_string())),
             })
             .collect()
@@ -229,6 +244,31 @@ impl Pool for ReplayClient {
 
     fn slot_mut(&mut self, index: usize) -> &mut [u8] {
         self.memory.chunks_exact_mut(self.block).nth(index).unwrap_or_default()
+    }
+}
+
+/// Calls for all, and again for those that could not be moved in time, until all are done or patience ends.
+fn patiently<T>(count: usize, mut call: impl FnMut(&[usize]) -> Vec<Result<T, Error>>) -> Vec<Result<T, Error>> {
+    let clock = Clock::real();
+    let until = clock.now() + PATIENCE;
+    let mut answers: Vec<Result<T, Error>> = Vec::new();
+    let mut wanted: Vec<usize> = (0..count).collect();
+    loop {
+        let mut again = Vec::new();
+        for (index, answer) in wanted.iter().zip(call(&wanted)) {
+            if matches!(&answer, Err(Error::Transfer(failure)) if failure.retryable) {
+                again.push(*index);
+            }
+            match answers.get_mut(*index) {
+                Some(slot) => *slot = answer,
+                None => answers.push(answer),
+            }
+        }
+        if again.is_empty() || clock.now() >= until {
+            return answers;
+        }
+        wanted = again;
+        yb_env::sleep(PAUSE);
     }
 }
 
@@ -297,4 +337,36 @@ fn latency_row(name: &str, latency: &LatencySummary) -> [String; 7] {
         micros(latency.p99_us),
         micros(latency.max_us),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use yb_client::TransferFailure;
+
+    fn failed(retryable: bool) -> Error {
+        Error::Transfer(Box::new(TransferFailure {
+            peer: "127.0.0.1:1".to_owned(),
+            stage: "deadline".to_owned(),
+            reason: "late".to_owned(),
+            elapsed: Duration::ZERO,
+            retryable,
+        }))
+    }
+
+    #[test]
+    fn what_was_late_is_asked_for_again_and_nothing_else() {
+        let mut asked = Vec::new();
+        let answers = patiently(4, |wanted| {
+            asked.push(wanted.to_vec());
+            let answer = |index: &usize| match (*index, asked.len()) {
+                (1, 1..3) => Err(failed(true)),
+                (2, _) => Err(failed(false)),
+                (index, _) => Ok(index),
+            };
+            wanted.iter().map(answer).collect()
+        });
+        assert_eq!(asked, [vec![0, 1, 2, 3], vec![1], vec![1]]);
+        assert_eq!(answers, [Ok(0), Ok(1), Err(failed(false)), Ok(3)]);
+    }
 }

@@ -4,10 +4,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::admin;
-use crate::args::{TenantChange, TenantsArgs};
+use crate::args::{TenantChange, TenantRmArgs, TenantsArgs};
 use crate::commands::status::percent;
 use crate::connect;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Exit, Failure, Outcome};
 use crate::size::bytes;
 use crate::{http, output};
 
@@ -31,15 +31,38 @@ pub fn run(args: &TenantsArgs) -> Outcome {
     match &args.change {
         None => show(args),
         Some(TenantChange::Set(set)) => {
+            named(&set.name)?;
+            if set.quota.0 == 0 {
+                return Err(Failure::usage("a quota is at least 1 byte; tenants rm forgets a tenant"));
+            }
             let body = json!({ "requested_quota_bytes": set.quota.0 }).to_string();
-            call(&connect::admin(&set.admin)?, "PUT", &one(&set.name), &body)?;
-            output::line(format!("{} may use {}", set.name, bytes(set.quota.0)))
+            let said = call(&connect::admin(&set.admin)?, "PUT", &one(&set.name), &body)?;
+            match set.json {
+                true => output::json(&said["data"]),
+                false => output::line(format!("{} may use {}", set.name, bytes(set.quota.0))),
+            }
         }
-        Some(TenantChange::Rm(rm)) => {
-            call(&connect::admin(&rm.admin)?, "DELETE", &one(&rm.name), "")?;
-            output::line(format!("{} is forgotten", rm.name))
-        }
+        Some(TenantChange::Rm(rm)) => forget(rm),
     }
+}
+
+fn forget(rm: &TenantRmArgs) -> Outcome {
+    named(&rm.name)?;
+    let admin = connect::admin(&rm.admin)?;
+    // The master forgets one that it does not know without a word, as Mooncake's does.
+    if !list(&admin)?.iter().any(|tenant| tenant.tenant_id == rm.name) {
+        let text = format!("there is no tenant {:?}; yuebing tenants shows them", rm.name);
+        return Err(Failure::new(Exit::Miss, text));
+    }
+    call(&admin, "DELETE", &one(&rm.name), "")?;
+    match rm.json {
+        true => output::json(&json!({ "tenant_id": rm.name, "forgotten": true })),
+        false => output::line(format!("{} is forgotten", rm.name)),
+    }
+}
+
+fn named(name: &str) -> Outcome {
+    if name.is_empty() { Err(Failure::usage("the name of the tenant is empty")) } else { Ok(()) }
 }
 
 fn one(name: &str) -> String {
@@ -47,13 +70,17 @@ fn one(name: &str) -> String {
 }
 
 fn show(args: &TenantsArgs) -> Outcome {
-    let answer = call(&connect::admin(&args.admin)?, "GET", PATH, "")?;
-    let tenants: Vec<Tenant> = serde_json::from_value(answer["data"].clone())
-        .map_err(|error| Failure::failed(format!("{PATH}: not a list of tenants: {error}")))?;
+    let tenants = list(&connect::admin(&args.admin)?)?;
     match args.json {
         true => output::json(&tenants),
         false => output::line(text(&tenants)),
     }
+}
+
+fn list(admin: &str) -> Outcome<Vec<Tenant>> {
+    let answer = call(admin, "GET", PATH, "")?;
+    serde_json::from_value(answer["data"].clone())
+        .map_err(|error| Failure::failed(format!("{PATH}: not a list of tenants: {error}")))
 }
 
 /// Says how to turn tenants on where they are off.

@@ -19,7 +19,7 @@ use crate::deadline::{Deadline, KEY_BYTES};
 use crate::link::{Ending, Manner, PerKey, Reservation};
 use crate::memory::{PutItem, pieces};
 use crate::mover::{self, Moved, Mover, Owner};
-use crate::{Error, Result};
+use crate::{Error, NoRoom, Result};
 
 /// First pause before a held key is asked for again; each next one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
@@ -227,7 +227,17 @@ impl<'c, 'i, 'a> Writes<'c, 'i, 'a> {
             yb_env::sleep(pause.min(patience.since(now)));
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
+        self.explain();
         self.count();
+    }
+
+    /// The master has one number for all reasons of having no room.
+    fn explain(&mut self) {
+        for write in &mut self.list {
+            if let Some(Err(error @ Error::NoSpace(NoRoom::Untold))) = &mut write.outcome {
+                *error = Error::NoSpace(self.core.why_no_room(write.size));
+            }
+        }
     }
 
     fn fail(&mut self, indices: &[usize], error: &Error) {
@@ -362,7 +372,7 @@ impl<'c, 'i, 'a> Writes<'c, 'i, 'a> {
             }
             let error = match &key.failed {
                 Some(error) => mover::failure(error, Opcode::Write, &self.deadline, now),
-                None => Error::NoSpace,
+                None => Error::NoSpace(NoRoom::Untold),
             };
             self.settle(key.index, Err(error));
         }

@@ -60,7 +60,7 @@ impl Core {
     }
 
     /// The deadline of a request that has the master look at every object of the pool, however many there are.
-    pub(super) fn start_walk(&self) -> Result<Deadline> {
+    pub(crate) fn start_walk(&self) -> Result<Deadline> {
         let started = self.start()?;
         Ok(Deadline { at: started.started + self.config.limits.base * WALK, ..started })
     }

@@ -7,7 +7,7 @@ use yb_jobs::CreateRefusal;
 use yb_rpc::{Outcome, Reply};
 use yb_types::{ErrorCode, Generation};
 use yb_wire::call;
-use yb_wire::messages::{DepartReply, HelloReply, QuiesceQuestion};
+use yb_wire::messages::{DepartReply, HelloReply, QuiesceQuestion, RoomReply};
 
 use crate::attendance;
 use crate::doubts::{self, Finding};
@@ -89,6 +89,20 @@ pub(crate) fn report_corrupt(context: &mut Context<'_, '_>, reply: Reply<'_>) ->
         let answer = doubts::report(context.shared, &finding, &mut context.worker.effects);
         context.carry_out();
         answer
+    })
+}
+
+/// A writer that found no room asks why.
+pub(crate) fn tell_room(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
+    context.typed::<call::TellRoom>(reply, |context, _| {
+        let vacancy = context.shared.catalog.vacancy(context.now());
+        Ok(RoomReply {
+            segments: vacancy.segments,
+            largest: vacancy.largest.0,
+            used: vacancy.used.0,
+            capacity: vacancy.capacity.0,
+            resting: vacancy.resting,
+        })
     })
 }
 

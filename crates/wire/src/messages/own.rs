@@ -151,6 +151,32 @@ pub struct PollQuiesceArgs<'a> {
     pub limit: u32,
 }
 
+/// Why a write may have found no room: the segments that take new objects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pack)]
+pub struct RoomReply {
+    /// How many there are.
+    pub segments: u64,
+    /// Bytes of the largest.
+    pub largest: u64,
+    /// Bytes in use in all of them.
+    pub used: u64,
+    /// Bytes of all of them.
+    pub capacity: u64,
+    /// Whether all of them take nothing for a while: bytes that somebody may still read lie there.
+    pub resting: bool,
+}
+
+/// What became of the objects that were to be removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pack)]
+pub struct RemovalReply {
+    /// Objects removed.
+    pub removed: u64,
+    /// Objects that stayed because of a read lease or a pin.
+    pub leased: u64,
+    /// Objects that stayed because somebody writes, copies or uses them.
+    pub busy: u64,
+}
+
 /// A replica as the directory of a node knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pack)]
 pub struct DirectoryEntry<'a> {

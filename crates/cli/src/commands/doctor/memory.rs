@@ -137,6 +137,11 @@ fn room(wanted: Option<u64>, meminfo: &str, allowed: Option<u64>) -> Check {
     };
     let wish = wanted.map(|wanted| format!(", {} are wanted", bytes(wanted))).unwrap_or_default();
     let told = format!("{} are available{limit}{wish}", bytes(available));
+    if let Some(little) = wanted.filter(|wanted| *wanted < yb_client::MIN_SEGMENT_BYTES) {
+        let told =
+            format!("{} are to be lent, a node lends at least {}", bytes(little), bytes(yb_client::MIN_SEGMENT_BYTES));
+        return Check::fail("free-memory", told, "name a unit, as in --memory 64GiB; a number alone is bytes");
+    }
     let check = match wanted.is_some_and(|wanted| available < wanted) {
         true => Check::fail("free-memory", told, "lend less, or add memory: a pool that swaps is slower than none"),
         false => Check::ok("free-memory", told),
@@ -188,12 +193,14 @@ mod tests {
         let forbidden = || Some(std::io::Error::from_raw_os_error(1));
         assert_eq!(io_uring(None, None).level, Ok);
         assert_eq!(io_uring(forbidden(), forbidden()).level, Warn);
-        let meminfo = "MemTotal: 9 kB\nMemAvailable:   2048 kB\n";
+        let meminfo = "MemTotal: 9 kB\nMemAvailable:   2097152 kB\n";
         assert_eq!(room(None, meminfo, None).level, Ok);
-        assert_eq!(room(Some(1 << 20), meminfo, None).level, Ok);
-        assert_eq!(room(Some(3 << 20), meminfo, None).level, Fail);
+        assert_eq!(room(Some(1 << 30), meminfo, None).level, Ok);
+        assert_eq!(room(Some(3 << 30), meminfo, None).level, Fail);
         assert_eq!(room(Some(1), "", None).level, Warn);
-        let bounded = room(Some(1 << 20), meminfo, Some(1 << 19));
+        let bounded = room(Some(1 << 30), meminfo, Some(1 << 29));
+        let little = room(Some(64), meminfo, None);
+        assert!(little.level == Fail && little.text.starts_with("64 B are to be lent"), "{little:?}");
         assert!(bounded.level == Fail && bounded.text.contains("limit of the container"), "{bounded:?}");
         let refused = MemorySegment::create(0, SegmentOptions::default()).err();
         assert_eq!(memory_files(refused).level, Fail);

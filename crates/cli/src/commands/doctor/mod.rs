@@ -10,6 +10,7 @@ mod memory;
 mod peers;
 mod python;
 mod report;
+mod security;
 mod versions;
 
 use std::net::TcpStream;
@@ -77,6 +78,7 @@ fn probes(args: &DoctorArgs) -> Vec<(&'static str, Probe)> {
     list.push(("limits", Box::new(limits::check)));
     let wanted = args.memory.map(|size| size.0);
     list.push(("memory", Box::new(move || memory::check(wanted))));
+    list.push(("security", Box::new(security::check)));
     let pythons = args.python.clone();
     list.push(("python", Box::new(move || python::check(&pythons))));
     let device = args.cxl.clone().or_else(|| std::env::var_os("MC_CXL_DEV_PATH").map(Into::into));

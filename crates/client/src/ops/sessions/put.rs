@@ -189,12 +189,15 @@ impl Core {
         let answers = self.link.write_start(reservation, &deadline);
         let answers = self.spread("PutStart", keys.len(), answers);
         let open = |((key, size), answer): ((&&[u8], &u64), Result<Vec<ReplicaDescriptor>>)| {
-            let replicas = answer?;
+            let replicas = answer.map_err(|error| match error {
+                Error::NoSpace(_) => Error::NoSpace(self.why_no_room(*size)),
+                error => error,
+            })?;
             let mut memory = replicas.iter().filter_map(ReplicaDescriptor::memory).peekable();
             if memory.peek().is_none() || memory.any(|buffer| buffer.size != *size) {
                 let ending = (Ending::all(Manner::Put), true);
                 let _ = self.link.write_revoke(ending, &[named(key, &replicas)], &deadline);
-                return Err(Error::NoSpace);
+                return Err(Error::NoSpace(self.why_no_room(*size)));
             }
             let session = PutSession { size: *size, replicas, ends, state: Mutex::default(), quiet: Condvar::new() };
             self.sessions.puts.lock().insert(key.to_vec(), Arc::new(session));

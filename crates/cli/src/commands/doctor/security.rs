@@ -1,0 +1,78 @@
+//! Whether this process could secure its connections, and whether others of the host can read what that takes.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use yb_secure::{Security, SecuritySettings};
+
+use super::report::Check;
+
+const ID: &str = "security";
+
+/// From the environment, as every command has it.
+pub fn check() -> Vec<Check> {
+    let lookup = |name: &str| std::env::var(name).ok();
+    let settings = match SecuritySettings::from_env(lookup) {
+        Ok(settings) => settings,
+        Err(error) => return vec![Check::fail(ID, error.to_string(), "set the variable right, or unset it")],
+    };
+    let mut checks = Vec::new();
+    let secret = settings.secret_file.iter().map(|path| ("the secret file", path));
+    let key = settings.tls_key.iter().map(|path| ("the private key", path));
+    for (what, path) in secret.chain(key) {
+        checks.extend(readable_by_others(what, path));
+    }
+    // Reads and checks every file that the variables name.
+    checks.push(match Security::from_env() {
+        Err(error) => Check::fail(ID, error.to_string(), "yuebing certs FOLDER writes files that fit each other"),
+        Ok(_) => Check::ok(ID, told(&settings)),
+    });
+    checks
+}
+
+fn told(settings: &SecuritySettings) -> String {
+    let secret = settings.secret.is_some() || settings.secret_file.is_some();
+    let tls = match (settings.tls_ca.is_some(), settings.tls_cert.is_some()) {
+        (true, true) => "TLS both ways",
+        (true, false) => "TLS to others",
+        (false, true) => "TLS from others",
+        (false, false) => "no TLS",
+    };
+    match (secret, tls) {
+        (false, "no TLS") => {
+            "no secret and no TLS in the environment: whoever reaches a port reads and writes (yuebing certs)"
+                .to_owned()
+        }
+        (true, tls) => format!("a shared secret, {tls}"),
+        (false, tls) => format!("no shared secret, {tls}"),
+    }
+}
+
+/// A file that only its owner should be able to read.
+fn readable_by_others(what: &str, path: &Path) -> Option<Check> {
+    // One that is not there is told by whoever reads it.
+    let mode = std::fs::metadata(path).ok()?.permissions().mode() & 0o777;
+    (mode & 0o077 != 0).then(|| {
+        let text = format!("{what} {} has mode {mode:o}: others of this host may read it", path.display());
+        Check::warn(ID, text, format!("chmod 600 {}", path.display()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::report::Level;
+    use super::*;
+
+    #[test]
+    fn a_secret_that_others_can_read_is_told() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let set = |mode| std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+        set(0o600);
+        assert!(readable_by_others("the secret file", file.path()).is_none());
+        set(0o644);
+        let found = readable_by_others("the secret file", file.path()).unwrap();
+        assert!(found.level == Level::Warn && found.text.contains("mode 644"), "{found:?}");
+        assert!(readable_by_others("the secret file", Path::new("/no/such/file")).is_none());
+        assert!(told(&SecuritySettings::default()).contains("no secret and no TLS"));
+    }
+}

@@ -44,6 +44,7 @@ class Daemon:
 
     process: Process
     port: int
+    args: list[str]
 
 
 class Pool:
@@ -80,21 +81,25 @@ class Pool:
             wait_until(f"the master to listen on {port} again", lambda port=port: master.must_run() or listens(port))
         return master
 
-    def start_node(self, kind: str, *, size_mib: int = 512, port: int | None = None) -> str:
+    def start_node(
+        self, kind: str, *, size_mib: int = 512, port: int | None = None, flags: tuple[str, ...] = (),
+    ) -> str:
         """Starts a storage node, which is a daemon for dummy clients too, and returns the name of its segment when the
         master lists it."""
         before = self.segment_names()
         port = port or free_port()
-        node = self._program(kind, "mooncake_client", [
+        args = [
             "--host=127.0.0.1", f"--port={port}", f"--master_server_address=127.0.0.1:{self.port}",
             "--metadata_server=P2PHANDSHAKE", "--protocol=tcp", f"--global_segment_size={size_mib} MB",
-        ])
+            *flags,
+        ]
+        node = self._program(kind, "mooncake_client", args)
         fresh = wait_until(
             f"the segment of a {kind} node at the master",
             lambda: node.must_run() or (self.segment_names() - before),
         )
         (self.segments[kind],) = fresh
-        self.daemons[kind] = Daemon(node, port)
+        self.daemons[kind] = Daemon(node, port, args)
         return self.segments[kind]
 
     def start_client(
@@ -111,6 +116,14 @@ class Pool:
         if buffer_mib:
             assert client.ask("use_buffer", buffer_mib * MIB) == 0
         return client
+
+    def start_node_again(self, end: str) -> Process:
+        """Ends our node (`kill` or `stop`) and starts it with the arguments it had, at once."""
+        daemon = self.daemons[OURS]
+        getattr(daemon.process, end)()
+        self.processes.remove(daemon.process)
+        daemon.process = self._program(OURS, "mooncake_client", daemon.args)
+        return daemon.process
 
     def restart_node(self, kind: str, *, size_mib: int = 512) -> str:
         """Kills the node of this kind and starts another at its port."""

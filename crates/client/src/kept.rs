@@ -14,7 +14,7 @@ use yb_mem::Crc64;
 use yb_transfer::{Coherence, MemoryDevice};
 use yb_types::{ClientId, SegmentId};
 
-use crate::directory::{Change, Found, Identity, Journal, Kept, Table};
+use crate::directory::{Change, Found, Identity, Journal, Kept, Ports, Table};
 use crate::{Error, Result};
 
 /// The segment that a memory file is.
@@ -154,12 +154,12 @@ impl KeptMemory {
         (found != written).then(|| Misfit { object: kept.clone(), found, written })
     }
 
-    /// The port at which an earlier process was reached.
-    pub(crate) fn port(&self) -> Option<u16> {
-        self.found.as_ref().map(|found| found.identity.port)
+    /// The ports at which an earlier process was reached.
+    pub(crate) fn ports(&self) -> Option<Ports> {
+        self.found.as_ref().map(|found| found.identity.ports)
     }
 
-    /// The port cannot be had: readers would not find what is here.
+    /// The handshake port cannot be had: readers would not find what is here.
     pub(crate) fn start_anew(&mut self) {
         self.found = None;
         self.misfits.clear();
@@ -171,13 +171,13 @@ impl KeptMemory {
     }
 
     /// The segment and what is known of it; the log is open from here on.
-    pub(crate) fn begin(&mut self, client: ClientId, port: u16, rng: &mut Rng) -> Result<Begun> {
+    pub(crate) fn begin(&mut self, client: ClientId, ports: Ports, rng: &mut Rng) -> Result<Begun> {
         let found = self.found.take();
         let was_lent = found.is_some();
         let segment = found.as_ref().map_or_else(|| SegmentId(rng.uuid()), |found| found.identity.segment);
         let table = found.map(|found| found.table).unwrap_or_default();
         let base = self.device.address();
-        let identity = Identity { boot: boot(), size: self.size, inode: self.inode, base, port, client, segment };
+        let identity = Identity { boot: boot(), size: self.size, inode: self.inode, base, ports, client, segment };
         let journal = Journal::create(&self.journal, identity, &table).map_err(|error| {
             Error::setup("the directory of the memory file", format!("{:?}: {error}", self.journal))
         })?;

@@ -18,7 +18,7 @@ use yb_types::{ErrorCode, Segment, SegmentId};
 use crate::config::RPC_ONLY;
 use crate::core::Core;
 use crate::deadline::Deadline;
-use crate::directory::Table;
+use crate::directory::{Ports, Table};
 use crate::heartbeat::{Membership, Pulse, capabilities};
 use crate::kept::{Begun, Misfit};
 use crate::link::{CAPABILITY_DIRECTORY, CAPABILITY_QUIESCE, CorruptReplica, MasterLink};
@@ -55,7 +55,8 @@ impl Core {
         let registered = engine.register_memory_at(memory, Access::Remote, Location::default());
         registered.map_err(|error| Error::invalid(error.to_string()))?;
         let port = engine.endpoint().and_then(|name| name.rsplit(':').next()?.parse().ok()).unwrap_or(0);
-        let Begun { segment, table, journal, was_lent, misfits } = kept.begin(self.client_id, port, rng)?;
+        let ports = Ports { handshake: port, data: engine.own_desc().data_port };
+        let Begun { segment, table, journal, was_lent, misfits } = kept.begin(self.client_id, ports, rng)?;
         self.directories.add(segment, table, Some(journal));
         let mounted = self.mount_as(engine, segment, (address, size), was_lent)?;
         self.report_misfits(&misfits);

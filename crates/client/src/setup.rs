@@ -16,6 +16,7 @@ use crate::config::{ClientConfig, NAME_PORTS, split_host_port};
 use crate::core::Core;
 use crate::counters::Counters;
 use crate::deadline::{CallLimits, Deadline};
+use crate::directory::Ports;
 use crate::executor::Executor;
 use crate::heartbeat::check_version;
 use crate::herald::Herald;
@@ -47,12 +48,12 @@ impl Core {
         };
         let mut kept = config.segment_file.as_ref().filter(|_| size > 0).map(open).transpose()?;
         let mut started = None;
-        if let Some((kept, port)) = kept.as_mut().and_then(|kept| kept.port().map(|port| (kept, port))) {
-            let config = ClientConfig { listen_port: port, ..config.clone() };
+        if let Some((kept, ports)) = kept.as_mut().and_then(|kept| kept.ports().map(|ports| (kept, ports))) {
             let client_id = kept.client().unwrap_or_default();
-            match patiently(|| start_engine(&config, &clock, client_id, true)) {
+            match start_where_it_was(&config, &clock, client_id, ports) {
                 Ok(engine) => started = Some(engine),
                 Err(error) => {
+                    let port = ports.handshake;
                     tracing::warn!(%error, port, "the old port cannot be had; the memory file starts empty");
                     kept.start_anew();
                     herald = None;
@@ -153,6 +154,21 @@ fn greet(link: &MasterLink, deadline: &Deadline) -> Result<()> {
         tracing::warn!(%directory, "the master wants objects persisted on a shared directory; this client writes none");
     }
     Ok(())
+}
+
+/// An engine at the ports of an earlier process. Clients of the peer remember the data port for as long as they live; ours ask
+/// again, so another one will do if somebody has it.
+fn start_where_it_was(config: &ClientConfig, clock: &Clock, client_id: ClientId, ports: Ports) -> Result<Engine> {
+    let any = ClientConfig { listen_port: ports.handshake, ..config.clone() };
+    if config.data_port != 0 || ports.data == 0 {
+        return patiently(|| start_engine(&any, clock, client_id, true));
+    }
+    let both = ClientConfig { data_port: ports.data, ..any.clone() };
+    patiently(|| start_engine(&both, clock, client_id, true)).or_else(|error| {
+        let engine = start_engine(&any, clock, client_id, true)?;
+        tracing::warn!(%error, port = ports.data, "the old data port cannot be had; clients of the peer that know it do not reach this node");
+        Ok(engine)
+    })
 }
 
 /// `serves`: peers can reach memory in it.

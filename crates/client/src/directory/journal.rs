@@ -16,7 +16,7 @@ use super::segment::Log;
 use super::table::{Change, Table};
 
 /// Format of the log; another one is not read.
-const VERSION: u64 = 3;
+const VERSION: u64 = 4;
 /// A log is written anew when this much of it is out of date.
 const COMPACT_AFTER: u64 = 64 << 20;
 
@@ -32,9 +32,16 @@ pub(crate) struct Identity {
     /// Of the memory file.
     pub(crate) inode: u64,
     pub(crate) base: u64,
-    pub(crate) port: u16,
+    pub(crate) ports: Ports,
     pub(crate) client: ClientId,
     pub(crate) segment: SegmentId,
+}
+
+/// Where peers reach the memory: some remember both as long as they live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ports {
+    pub(crate) handshake: u16,
+    pub(crate) data: u16,
 }
 
 /// What a log says.
@@ -150,9 +157,9 @@ impl Log for Option<Journal> {
 }
 
 fn head(body: &mut Vec<u8>, identity: &Identity) {
-    let Identity { boot, size, inode, base, port, client, segment } = identity;
+    let Identity { boot, size, inode, base, ports, client, segment } = identity;
     body.push(b'H');
-    put(body, &[VERSION, *size, *inode, *base, u64::from(*port)]);
+    put(body, &[VERSION, *size, *inode, *base, u64::from(ports.handshake), u64::from(ports.data)]);
     put_uuid(body, client.0);
     put_uuid(body, segment.0);
     put_text(body, boot);
@@ -164,9 +171,10 @@ fn read_head(mut body: &[u8]) -> Option<Identity> {
         return None;
     }
     let (size, inode, base) = (take_u64(rest)?, take_u64(rest)?, take_u64(rest)?);
-    let port = u16::try_from(take_u64(rest)?).ok()?;
+    let (handshake, data) = (u16::try_from(take_u64(rest)?).ok()?, u16::try_from(take_u64(rest)?).ok()?);
+    let ports = Ports { handshake, data };
     let (client, segment) = (ClientId(take_uuid(rest)?), SegmentId(take_uuid(rest)?));
-    Some(Identity { boot: take_text(rest)?.to_vec(), size, inode, base, port, client, segment })
+    Some(Identity { boot: take_text(rest)?.to_vec(), size, inode, base, ports, client, segment })
 }
 
 fn encode(body: &mut Vec<u8>, change: &Change<'_>) {
@@ -213,7 +221,15 @@ mod tests {
     fn identity() -> Identity {
         let client = ClientId(Uuid { first: 1, second: 2 });
         let segment = SegmentId(Uuid { first: 3, second: 4 });
-        Identity { boot: b"boot".to_vec(), size: 5, inode: 9, base: 6, port: 7, client, segment }
+        Identity {
+            boot: b"boot".to_vec(),
+            size: 5,
+            inode: 9,
+            base: 6,
+            ports: Ports { handshake: 7, data: 8 },
+            client,
+            segment,
+        }
     }
 
     #[test]

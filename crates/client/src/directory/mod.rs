@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use yb_types::SegmentId;
 use yb_wire::messages::{DirectoryEntry, SyncDirectoryReply};
 
-pub(crate) use journal::{Found, Identity, Journal};
+pub(crate) use journal::{Found, Identity, Journal, Ports};
 pub(crate) use keeper::{Keeper, KeeperDuty};
 pub(crate) use segment::Followed;
 pub(crate) use table::{Change, Kept, Table};

@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 use smallvec::smallvec;
-use yb_client::{Duplicates, GetItem, LocalBuffer, Parts, PutItem};
+use yb_client::{Duplicates, Error, GetItem, LocalBuffer, Parts, PutItem};
 
 use super::{Store, one, slices, wanted};
 use crate::convert::Key;
@@ -12,6 +12,13 @@ use crate::last_error::INVALID;
 use crate::live::Writing;
 use crate::memory::{Value, unwritten_bytes};
 use crate::replicate_config::ReplicateConfig;
+
+/// The bytes of an object that is handed out as `bytes`.
+enum Read {
+    /// So many, where they were to go.
+    InPlace(u64),
+    Elsewhere(Vec<u8>),
+}
 
 impl Store {
     fn write_one(&self, py: Python<'_>, key: &Key, value: &Value, writing: Writing<'_>) -> PyResult<i64> {
@@ -162,12 +169,18 @@ impl Store {
         let (bytes, memory) = unwritten_bytes(py, size)?;
         let read = self.with(py, None, |live, last| {
             let item = GetItem { key: &key.0, into: smallvec![memory.lend()] };
-            last.note(&key.0, live.backend().read_found(item, found))
+            let read = match live.backend().read_found(item, found) {
+                // It was replaced by a longer one in between, and the lease on the first has ended.
+                Err(Error::BufferTooSmall { .. }) => live.backend().get(&key.0).map(Read::Elsewhere),
+                read => read.map(Read::InPlace),
+            };
+            last.note(&key.0, read)
         });
         Ok(match read {
-            Some(read) if read == size => bytes,
+            Some(Read::InPlace(read)) if read == size => bytes,
             // It was replaced by a shorter one in between.
-            Some(read) => PyBytes::new(py, bytes.as_bytes().get(..read as usize).unwrap_or_default()),
+            Some(Read::InPlace(read)) => PyBytes::new(py, bytes.as_bytes().get(..read as usize).unwrap_or_default()),
+            Some(Read::Elsewhere(bytes)) => PyBytes::new(py, &bytes),
             None => PyBytes::new(py, b""),
         })
     }

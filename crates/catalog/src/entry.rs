@@ -112,6 +112,8 @@ pub(crate) mod flag {
     pub const SOFT_PIN: u8 = 4;
     /// `checksum` is set.
     pub const CHECKSUM: u8 = 8;
+    /// This master knows it from a directory; it was written before its time.
+    pub const LEARNED: u8 = 16;
     /// Its extras have a group.
     pub const GROUPED: u8 = 32;
     /// An unfinished write beside the readable object of its key: not in the table.

@@ -102,7 +102,7 @@ pub(crate) fn standing(
 
 impl Facts {
     /// Adds what a write keeps of the object that it replaces: the group, a hard pin, a soft pin that it says nothing
-    /// of; with the same size also the data type and the number of replicas, as with the peer, which writes over the
+    /// of; with the same size also the data type and at least the number of replicas, as with the peer, which writes over the
     /// old bytes then.
     pub(crate) fn take_over(&mut self, old: &Entry, pin: PinChange, size: u64, now: MonotonicTime) {
         // Nothing is kept of a write that gives way: its key was as good as absent.
@@ -117,7 +117,8 @@ impl Facts {
             self.soft_pin = Some(SoftPin::Until(until));
         }
         if old.size == size {
-            self.replicas_wanted = old.replicas.as_slice().len();
+            // Some of the old ones may have gone with their nodes.
+            self.replicas_wanted = self.replicas_wanted.max(old.replicas.as_slice().len());
             self.data_type = old.data_type;
         }
     }

@@ -293,9 +293,10 @@ fn replicas_of_one_write_meet_again_and_the_newest_write_wins() {
     let newer = pool.upsert("moved", 50);
     assert!(newer.generation > old.generation);
     nodes[0].settle(&pool, 1);
-    for first in [0, 1] {
+    // The next master counts from later, or, where the clock of the one before was ahead, from earlier.
+    for (first, start) in [(0, 2 << 32), (1, 2 << 32), (0, 5), (1, 5)] {
         let mut nodes = nodes.clone();
-        let next = master(2, &nodes, pool.now);
+        let next = master_with(CatalogSettings { first_replica_id: start, ..settings(2) }, &nodes, pool.now);
         for at in [first, 1 - first] {
             nodes[at].settle(&next, at as u64 + 1);
         }

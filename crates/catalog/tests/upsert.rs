@@ -254,6 +254,11 @@ fn what_an_upsert_keeps_of_the_old_object() {
     pool.advance(SECOND);
     pool.upsert("key", 1024);
     assert_eq!(facts(&pool), (true, 2, ObjectDataType::TENSOR, group.clone(), pin), "the same size");
+    pool.upsert("single", 1024);
+    pool.config.replica_num = 2;
+    pool.upsert("single", 1024);
+    assert_eq!(pool.peek("single").unwrap().replicas.len(), 2, "more are asked for than there are");
+    pool.config.replica_num = 1;
     pool.upsert("key", 512);
     assert_eq!(facts(&pool), (true, 1, ObjectDataType::UNKNOWN, group.clone(), pin), "another size");
     pool.config.soft_pin_action = SoftPinAction::DISABLE;

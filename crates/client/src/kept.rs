@@ -247,6 +247,7 @@ mod tests {
 
     const SIZE: u64 = 1 << 20;
     const OBJECT: u64 = 4096;
+    const PORTS: Ports = Ports { handshake: 7, data: 8 };
 
     fn entry(number: u64, checksum: Option<u64>, key: &[u8]) -> DirectoryEntry<'_> {
         DirectoryEntry {
@@ -274,7 +275,7 @@ mod tests {
     /// What a killed process left: objects 0 to 3, the last one without a checksum; bytes of `damaged` are others by now.
     fn left_behind(path: &Path, damaged: &[u64]) {
         let mut memory = KeptMemory::open(path, SIZE, |_| {}).unwrap();
-        let mut begun = memory.begin(ClientId::default(), 7, &mut Rng::from_entropy()).unwrap();
+        let mut begun = memory.begin(ClientId::default(), PORTS, &mut Rng::from_entropy()).unwrap();
         for number in 0..4 {
             let sum = fill(&memory, number, 0x40 + number as u8);
             let key = format!("key-{number}");
@@ -290,7 +291,7 @@ mod tests {
 
     fn taken_over(path: &Path) -> (Vec<u64>, Vec<Misfit>) {
         let mut memory = KeptMemory::open(path, SIZE, |_| {}).unwrap();
-        let begun = memory.begin(ClientId::default(), 7, &mut Rng::from_entropy()).unwrap();
+        let begun = memory.begin(ClientId::default(), PORTS, &mut Rng::from_entropy()).unwrap();
         (begun.table.from(0).map(|(offset, _)| offset / OBJECT).collect(), begun.misfits)
     }
 
@@ -352,7 +353,7 @@ mod tests {
         let folder = tempfile::tempdir_in("/dev/shm").unwrap();
         let path = folder.path().join("memory");
         let mut memory = KeptMemory::open(&path, SIZE, |_| {}).unwrap();
-        let mut begun = memory.begin(ClientId::default(), 7, &mut Rng::from_entropy()).unwrap();
+        let mut begun = memory.begin(ClientId::default(), PORTS, &mut Rng::from_entropy()).unwrap();
         for (number, size) in [(0, OBJECT), (1, u64::MAX)] {
             let change = Change::Note(DirectoryEntry { size, ..entry(number, None, b"key") });
             begun.table.change(&change);

@@ -40,6 +40,8 @@ pub(crate) type PerKey<T> = SmallVec<[ErrorOr<T>; 1]>;
 
 /// Elements that a reply may have at most; keys times replicas of the largest batch anybody sends.
 const REPLY_ELEMENTS: u32 = 1 << 24;
+/// Masters of ours take no larger request: they close the connection, which looks as if they had gone.
+const REQUEST_MAX: usize = 64 << 20;
 
 /// The capability bit of a client that answers `PollQuiesce`, and of a master that asks.
 pub(crate) const CAPABILITY_QUIESCE: u64 = 1;
@@ -219,6 +221,12 @@ impl MasterLink {
         let signature = table.signature(C::RPC).map_err(|error| unusable(&error))?;
         let mut body = Vec::with_capacity(256);
         yb_pack::encode(args, &signature.args, Form::Bare, &mut body).map_err(|error| unusable(&error))?;
+        if body.len() > REQUEST_MAX {
+            let bytes = body.len();
+            return Err(unusable(&format_args!(
+                "a request of {bytes} bytes, above {REQUEST_MAX}; fewer or shorter keys"
+            )));
+        }
         let asked = self.now();
         let mut answer = self.pool.call(signature.function_id, &body, deadline.at);
         if repeat == Repeat::Harmless && matches!(&answer, Err(RpcError::Closed { .. })) {

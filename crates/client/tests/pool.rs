@@ -137,6 +137,8 @@ fn what_does_not_fit_is_refused_and_the_rest_works_on() {
         assert_eq!(client.exists("large"), Ok(false));
         assert_eq!(client.put("", b"v", &plain()).unwrap_err().code(), ErrorCode::INVALID_PARAMS);
         assert_eq!(client.get("").unwrap_err().code(), ErrorCode::INVALID_PARAMS);
+        let long = client.exists(vec![b'k'; 65 << 20]).unwrap_err();
+        assert!(long.code() == ErrorCode::INVALID_PARAMS && long.to_string().contains("shorter keys"), "{long}");
         let twice = client.batch_put(&[("d", "1"), ("d", "2")], &plain());
         assert_eq!(twice, [Ok(PutOutcome::Stored), Ok(PutOutcome::Stored)]);
         assert_eq!(client.get("d"), Ok(b"1".to_vec()));

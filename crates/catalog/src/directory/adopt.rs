@@ -180,9 +180,9 @@ impl Catalog {
 
     /// What a told replica is beside what is known of its key; `None`: nothing that is wanted.
     fn compare(&self, known: &Entry, judged: &Judged<'_, '_>) -> Option<Better> {
-        let own = self.settings.first_replica_id;
         let is_busy = known.is_referenced() || known.successor().is_some() || known.is_being_offloaded();
-        if !known.is_finished() || known.generation().0.get() >= own || is_busy {
+        // Not by its generation: the clock of an earlier master may have been ahead.
+        if !known.is_finished() || !known.has(flag::LEARNED) || is_busy {
             return None;
         }
         let is_here = |replica: &Replica| replica.segment == judged.segment.index();
@@ -227,6 +227,7 @@ impl Catalog {
         entry.size = record.size;
         entry.data_type = record.data_type;
         entry.clear_facts();
+        entry.set(flag::LEARNED, true);
         entry.set(flag::HARD_PIN, record.hard_pin);
         entry.replicas = Replicas::from_slice(&[replica]);
         entry.set_start(generation.0.get(), now);

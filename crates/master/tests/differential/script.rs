@@ -160,7 +160,7 @@ impl Script {
     fn start(&mut self) -> Op {
         let form = self.form();
         let keys = self.keys(form);
-        let config = Box::new(self.config(&keys));
+        let mut config = Box::new(self.config(&keys));
         let mut sizes: Vec<u64> = keys.iter().map(|_| SIZES[self.below(SIZES.len())]).collect();
         if self.one_in(60) {
             sizes[0] = 0;
@@ -169,6 +169,11 @@ impl Script {
             sizes.pop();
         }
         let write = if self.one_in(3) { Write::Upsert } else { Write::Put };
+        if write == Write::Upsert {
+            // For an object of the same size the peer makes no more replicas than there are, whatever is asked for.
+            config.replica_num = config.replica_num.min(1);
+            config.preferred_segments.truncate(1);
+        }
         Op::Start { write, form, client: self.below(CLIENTS - 1), keys, sizes, config }
     }
 

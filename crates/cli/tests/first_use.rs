@@ -116,7 +116,7 @@ fn ctrl_c_ends_long_work_with_one_line_about_what_was_done() {
         &["bench", "memcpy", "--seconds", "600"][..],
         &["bench", "submit", "--seconds", "600"],
         &["bench", "raw-tcp", "--seconds", "600"],
-        &["bench", "rpc", "--seconds", "600", "--keys", "10"],
+        &["bench", "rpc", "--seconds", "600"],
         &["bench", "store", "--seconds", "600", "--size", "4KiB", "--keys", "8"],
         &["bench", "transfer", "--transport", "local,file", "--seconds", "600", "--memory", "1MiB", "--block", "4KiB"],
     ] {

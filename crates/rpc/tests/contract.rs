@@ -462,6 +462,8 @@ fn unix_sockets_and_ipv6_are_served() {
             [Listener::unix(&path, ListenerTag(3)), Listener::tcp("[::]:0".parse().unwrap(), ListenerTag(4))];
         let settings = ServerSettings { backend, ..ServerSettings::default() };
         let server = Server::start(settings, &listeners, Arc::new(Toy::new(sender))).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&path).unwrap().permissions());
+        assert_eq!(mode & 0o777, 0o600, "its own user's, whatever the umask");
         let mut unix = std::os::unix::net::UnixStream::connect(&path).unwrap();
         unix.write_all(&frame(TAG, 1, b"")).unwrap();
         assert_eq!(read_reply(&mut unix).unwrap().body, 3u32.to_le_bytes());

@@ -44,6 +44,9 @@ impl Secret {
         if secrets.is_empty() {
             return Err(wrong("it is empty".to_owned()));
         }
+        if secrets.iter().any(|secret| secret.starts_with(b"#")) {
+            return Err(wrong("a line begins with #: every line is a secret, there are no comments".to_owned()));
+        }
         match secrets.iter().find(|secret| secret.len() < LEAST_SECRET) {
             Some(short) => {
                 Err(wrong(format!("a secret of {} bytes is too short, {LEAST_SECRET} are the least", short.len())))
@@ -141,6 +144,8 @@ mod tests {
     #[test]
     fn secrets_are_long_and_not_shown() {
         assert!(Secret::parse("\n \n", "here").is_err() && Secret::parse("short", "here").is_err());
+        let comment = Secret::parse("# the secret of the pool\na long enough secret", "here").unwrap_err().to_string();
+        assert!(comment.contains("no comments"), "{comment}");
         let error = Secret::parse("a long enough secret\nshort-one", "here").unwrap_err().to_string();
         assert!(error.contains("too short") && !error.contains("short-one"), "{error}");
         assert!(!format!("{:?}", secret("a long enough secret")).contains("long"));

@@ -57,6 +57,9 @@ pub enum SecurityError {
         /// What is wrong.
         why: String,
     },
+    /// Somebody meant to secure the process, and what was to say by what came out empty.
+    #[error("{0} is set, but empty: give it a value, or do not set it; nothing falls back to the plain wire")]
+    Empty(&'static str),
     /// Settings that only make sense together.
     #[error("{0}")]
     Conflict(&'static str),
@@ -79,12 +82,22 @@ const SECRET: &str = "YUEBING_SECRET";
 pub(crate) const PLAIN_FROM: (&str, &str) = ("plain_from", "YUEBING_PLAIN_FROM");
 pub(crate) const PLAIN_TO: (&str, &str) = ("plain_to", "YUEBING_PLAIN_TO");
 
+/// Variables that are refused when they are set and empty.
+const NEVER_EMPTY: [&str; 6] =
+    [SECRET, "YUEBING_SECRET_FILE", "YUEBING_TLS_CA", "YUEBING_TLS_CERT", "YUEBING_TLS_KEY", PLAIN_FROM.1];
+
+fn refuse_empty(lookup: impl Fn(&str) -> Option<String>) -> Result<(), SecurityError> {
+    let is_empty = |name: &&str| lookup(name).is_some_and(|text| text.trim().is_empty());
+    NEVER_EMPTY.into_iter().find(is_empty).map_or(Ok(()), |name| Err(SecurityError::Empty(name)))
+}
+
 impl SecuritySettings {
-    /// From variables; blank ones count as not set. See `docs/security.md`.
+    /// From variables; those that only refine may be blank, and count as not set then. See `docs/security.md`.
     ///
     /// # Errors
     /// A value that makes no sense.
     pub fn from_env(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, SecurityError> {
+        refuse_empty(&lookup)?;
         let get = |name: &str| lookup(name).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
         let secret = get(SECRET).map(|text| Secret::parse(&text, SECRET)).transpose()?;
         let mutual = get("YUEBING_TLS_MUTUAL").map(|text| text.to_ascii_lowercase());
@@ -111,9 +124,10 @@ impl SecuritySettings {
     /// # Errors
     /// A value that makes no sense.
     pub fn from_values(values: &Values, lookup: impl Fn(&str) -> Option<String>) -> Result<Self, SecurityError> {
+        refuse_empty(&lookup)?;
         let text = |name: &str| Some(values.text(name).trim()).filter(|text| !text.is_empty());
         let path = |name: &str| text(name).map(PathBuf::from);
-        let secret = lookup(SECRET).filter(|secret| !secret.trim().is_empty());
+        let secret = lookup(SECRET);
         Ok(SecuritySettings {
             secret: secret.map(|secret| Secret::parse(&secret, SECRET)).transpose()?,
             secret_file: path("secret_file"),
@@ -185,6 +199,10 @@ mod tests {
     fn what_cannot_be_is_refused() {
         for wrong in [
             &[("YUEBING_SECRET", "short")][..],
+            &[("YUEBING_SECRET", "")],
+            &[("YUEBING_SECRET_FILE", " ")],
+            &[("YUEBING_TLS_CA", "")],
+            &[("YUEBING_PLAIN_FROM", "")],
             &[("YUEBING_SECRET", "sixteen bytes it is"), ("YUEBING_SECRET_FILE", "/x")],
             &[("YUEBING_TLS_CERT", "/x")],
             &[("YUEBING_TLS_KEY", "/x")],

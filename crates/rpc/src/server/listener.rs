@@ -1,8 +1,9 @@
 //! Where a server listens.
 
+use std::fs::Permissions;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::PathBuf;
 
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
@@ -131,6 +132,8 @@ fn bind_unix(path: &PathBuf) -> std::io::Result<(Socket, RpcAddress)> {
         std::fs::remove_file(path)?;
         socket.bind(&address)?;
     }
+    // Nobody can connect before it listens: whatever the umask, it is this user's.
+    std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
     socket.listen(BACKLOG)?;
     socket.set_nonblocking(true)?;
     Ok((socket, RpcAddress::Unix(path.clone())))

@@ -36,10 +36,17 @@ impl BareMaster {
         Ok(BareMaster { shared, desk, janitor })
     }
 
-    /// Answers a request of the main port now; `None` when its answer comes [late](Self::late).
-    pub fn call(&mut self, function: u32, body: &[u8], sequence: u32) -> Option<Answered> {
+    /// Answers a request of the main port now, over a connection of this number; `None` when its answer comes
+    /// [late](Self::late).
+    pub fn call(&mut self, connection: u32, (function, body): (u32, &[u8]), sequence: u32) -> Option<Answered> {
         let now = self.shared.clock.now();
-        self.desk.call(Request { function, body, attachment: &[], tag: ListenerTag(0), peer: None, now }, sequence)
+        let request = Request { function, body, attachment: &[], tag: ListenerTag(0), peer: None, now };
+        self.desk.call_over(connection, request, sequence)
+    }
+
+    /// A connection has ended.
+    pub fn hang_up(&mut self, connection: u32) {
+        self.desk.hang_up(connection);
     }
 
     /// Answers that were given since the last look.

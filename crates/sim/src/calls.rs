@@ -2,11 +2,13 @@
 
 use yb_pack::Form;
 use yb_rpc::Answered;
-use yb_types::{ClientId, ClientStatus, ErrorCode, ReplicaType, ReplicateConfig, Segment, SegmentId, WireVersion};
+use yb_types::{
+    ClientId, ClientStatus, ErrorCode, ReplicaId, ReplicaType, ReplicateConfig, Segment, SegmentId, WireVersion,
+};
 use yb_wire::messages::{
-    BatchPutRevokeArgs, ClientArgs, DirectoryEntry, HelloArgs, KeyArgs, MountSegmentArgs, ObjectMetaRef,
-    PollQuiesceArgs, PutEndArgs, PutRevokeArgs, PutStartArgs, QuiesceConfirmation, QuiesceQuestion, ReMountSegmentArgs,
-    RemoveArgs, SyncDirectoryArgs, SyncDirectoryReply, TellDirectoryArgs,
+    BatchRevokeWritesArgs, ClientArgs, DirectoryEntry, EndWriteArgs, EndedWrite, HelloArgs, KeyArgs, MountSegmentArgs,
+    NamedWrite, ObjectMetaRef, PollQuiesceArgs, PutEndArgs, PutRevokeArgs, PutStartArgs, QuiesceConfirmation,
+    QuiesceQuestion, ReMountSegmentArgs, RemoveArgs, SyncDirectoryArgs, SyncDirectoryReply, TellDirectoryArgs,
 };
 use yb_wire::{Call, Limits, List, WireTable, call};
 
@@ -55,6 +57,19 @@ pub struct Start {
     pub write: WriteId,
 }
 
+/// Which write ends or is given up.
+#[derive(Clone, Copy, Debug)]
+pub struct Ending {
+    /// What was written.
+    pub key: Key,
+    /// Put or upsert.
+    pub manner: Manner,
+    /// By what a client of ours names it; clients of the peer do not.
+    pub name: Option<ReplicaId>,
+    /// Names the attempt in the ledger; does not travel.
+    pub write: WriteId,
+}
+
 /// A request to the master.
 #[derive(Clone, Debug)]
 pub enum Ask {
@@ -66,6 +81,8 @@ pub enum Ask {
     Remount(Segment),
     /// A sign of life.
     Ping,
+    /// A writer of ours says that it lives as long as this connection.
+    Attend,
     /// Confirmed extents go, questions come.
     Poll(Vec<QuiesceConfirmation>),
     /// How far a directory is (life of the master, batch), and how many objects may come next.
@@ -95,14 +112,32 @@ pub enum Ask {
     /// Space for an object.
     Start(Start),
     /// Its bytes are there.
-    End(Key, Manner, WriteId),
+    End(Ending),
     /// It is given up; quietly: nothing of it is in flight.
-    Revoke(Key, Manner, bool, WriteId),
+    Revoke(Ending, bool),
     /// It is to go; by force: leases do not count.
     Remove(Key, bool),
 }
 
 impl Ask {
+    /// The key that a write is about.
+    pub fn written(&self) -> Option<Key> {
+        match self {
+            Ask::Start(start) => Some(start.key),
+            Ask::End(of) | Ask::Revoke(of, _) => Some(of.key),
+            _ => None,
+        }
+    }
+
+    /// Whether the request names what it is about so well that it may come again at any time.
+    pub fn is_named(&self) -> bool {
+        match self {
+            Ask::Poll(confirmed) => !confirmed.is_empty(),
+            Ask::End(of) | Ask::Revoke(of, _) => of.name.is_some(),
+            _ => false,
+        }
+    }
+
     /// Whether a repetition does nothing that the first did not do, as the client has it.
     pub fn is_repeatable(&self) -> bool {
         !matches!(self, Ask::Remove(..))
@@ -175,6 +210,8 @@ pub enum Said {
     Refused,
 }
 
+const TENANT: &[u8] = b"default";
+
 fn table() -> &'static WireTable {
     WireTable::of(WireVersion::V0_3_14)
 }
@@ -190,7 +227,7 @@ fn body<C: Call>(args: &C::Args<'_>) -> (u32, Vec<u8>) {
 
 /// Function and body of a request.
 pub fn encode(ask: &Ask, client_id: ClientId) -> (u32, Vec<u8>) {
-    let tenant_id = &b"default"[..];
+    let tenant_id = TENANT;
     match ask {
         Ask::Hello(capabilities) => {
             let capabilities = *capabilities;
@@ -201,6 +238,7 @@ pub fn encode(ask: &Ask, client_id: ClientId) -> (u32, Vec<u8>) {
             body::<call::ReMountSegment>(&ReMountSegmentArgs { segments: vec![segment.clone()], client_id })
         }
         Ask::Ping => body::<call::Ping>(&ClientArgs { client_id }),
+        Ask::Attend => body::<call::Attend>(&ClientArgs { client_id }),
         Ask::Poll(confirmed) => {
             body::<call::PollQuiesce>(&PollQuiesceArgs { client_id, confirmed: List::from(confirmed), limit: 64 })
         }
@@ -230,29 +268,38 @@ pub fn encode(ask: &Ask, client_id: ClientId) -> (u32, Vec<u8>) {
                 Manner::Upsert => body::<call::UpsertStart>(&args),
             }
         }
-        Ask::End(key, manner, _) => {
-            let object_meta = ObjectMetaRef { key: &key.name(), object_checksum: None };
-            let args = PutEndArgs { client_id, object_meta, replica_type: ReplicaType::ALL, tenant_id };
-            match manner {
-                Manner::Put => body::<call::PutEnd>(&args),
-                Manner::Upsert => body::<call::UpsertEnd>(&args),
-            }
-        }
-        Ask::Revoke(key, _, true, _) => {
-            let name = key.name();
-            let keys = [&name[..]];
-            let replica_type = ReplicaType::ALL;
-            let args = BatchPutRevokeArgs { client_id, keys: List::from(&keys), replica_type, tenant_id };
-            body::<call::BatchPutRevokeQuiet>(&args)
-        }
-        Ask::Revoke(key, manner, false, _) => {
-            let args = PutRevokeArgs { client_id, key: &key.name(), replica_type: ReplicaType::ALL, tenant_id };
-            match manner {
-                Manner::Put => body::<call::PutRevoke>(&args),
-                Manner::Upsert => body::<call::UpsertRevoke>(&args),
-            }
-        }
+        Ask::End(of) => end(of, client_id),
+        Ask::Revoke(of, quiet) => revoke(of, *quiet, client_id),
         Ask::Remove(key, force) => body::<call::Remove>(&RemoveArgs { key: &key.name(), force: *force, tenant_id }),
+    }
+}
+
+fn end(of: &Ending, client_id: ClientId) -> (u32, Vec<u8>) {
+    let (key, replica_type, tenant_id) = (&of.key.name()[..], ReplicaType::ALL, TENANT);
+    if let Some(replica) = of.name {
+        let ended = EndedWrite { write: NamedWrite { key, replica }, checksum: None };
+        return body::<call::EndWrite>(&EndWriteArgs { client_id, ended, replica_type, tenant_id });
+    }
+    let object_meta = ObjectMetaRef { key, object_checksum: None };
+    let args = PutEndArgs { client_id, object_meta, replica_type, tenant_id };
+    match of.manner {
+        Manner::Put => body::<call::PutEnd>(&args),
+        Manner::Upsert => body::<call::UpsertEnd>(&args),
+    }
+}
+
+fn revoke(of: &Ending, quiet: bool, client_id: ClientId) -> (u32, Vec<u8>) {
+    let (key, replica_type, tenant_id) = (&of.key.name()[..], ReplicaType::ALL, TENANT);
+    if let Some(replica) = of.name {
+        let writes = [NamedWrite { key, replica }];
+        let writes = List::from(&writes[..]);
+        let args = BatchRevokeWritesArgs { client_id, writes, replica_type, quiet, tenant_id };
+        return body::<call::BatchRevokeWrites>(&args);
+    }
+    let args = PutRevokeArgs { client_id, key, replica_type, tenant_id };
+    match of.manner {
+        Manner::Put => body::<call::PutRevoke>(&args),
+        Manner::Upsert => body::<call::UpsertRevoke>(&args),
     }
 }
 
@@ -283,6 +330,7 @@ pub fn decode(ask: &Ask, answered: &Answered) -> Said {
         Ask::Hello(_) => read::<call::Hello>(bytes, |reply| Said::Done(reply.map(|_| ()))),
         Ask::Mount(_) => read::<call::MountSegment>(bytes, Said::Done),
         Ask::Remount(_) => read::<call::ReMountSegment>(bytes, Said::Done),
+        Ask::Attend => read::<call::Attend>(bytes, Said::Done),
         Ask::Ping => read::<call::Ping>(bytes, |reply| Said::Status(reply.map(|ping| ping.client_status))),
         Ask::Poll(_) => read::<call::PollQuiesce>(bytes, |reply| Said::Questions(reply.unwrap_or_default())),
         Ask::Sync { .. } => read::<call::SyncDirectory>(bytes, |reply| Said::Told(reply.map(|told| Told::of(&told)))),
@@ -300,13 +348,14 @@ pub fn decode(ask: &Ask, answered: &Answered) -> Said {
                 Manner::Upsert => read::<call::UpsertStart>(bytes, found),
             }
         }
-        Ask::End(_, Manner::Put, _) => read::<call::PutEnd>(bytes, Said::Done),
-        Ask::End(_, Manner::Upsert, _) => read::<call::UpsertEnd>(bytes, Said::Done),
-        Ask::Revoke(_, _, true, _) => {
-            read::<call::BatchPutRevokeQuiet>(bytes, |mut each| each.pop().map_or(Said::Refused, Said::Done))
+        Ask::End(Ending { name: Some(_), .. }) => read::<call::EndWrite>(bytes, Said::Done),
+        Ask::End(Ending { manner: Manner::Put, .. }) => read::<call::PutEnd>(bytes, Said::Done),
+        Ask::End(Ending { manner: Manner::Upsert, .. }) => read::<call::UpsertEnd>(bytes, Said::Done),
+        Ask::Revoke(Ending { name: Some(_), .. }, _) => {
+            read::<call::BatchRevokeWrites>(bytes, |mut each| each.pop().map_or(Said::Refused, Said::Done))
         }
-        Ask::Revoke(_, Manner::Put, false, _) => read::<call::PutRevoke>(bytes, Said::Done),
-        Ask::Revoke(_, Manner::Upsert, false, _) => read::<call::UpsertRevoke>(bytes, Said::Done),
+        Ask::Revoke(Ending { manner: Manner::Put, .. }, _) => read::<call::PutRevoke>(bytes, Said::Done),
+        Ask::Revoke(Ending { manner: Manner::Upsert, .. }, _) => read::<call::UpsertRevoke>(bytes, Said::Done),
         Ask::Remove(..) => read::<call::Remove>(bytes, Said::Done),
     }
 }

@@ -70,8 +70,8 @@ impl World {
         match (ask, said) {
             (Ask::Start(start), Said::Found(Ok(_))) => self.ledger.touch(start.key),
             (Ask::Remove(key, _), Said::Done(_)) => self.ledger.touch(*key),
-            (Ask::Revoke(_, _, true, write), Said::Done(Ok(()))) => self.ledger.is_quiet(*write),
-            (Ask::End(_, _, write), Said::Done(Ok(()))) => self.check_stored(*write),
+            (Ask::Revoke(of, true), Said::Done(Ok(()))) => self.ledger.is_quiet(of.write),
+            (Ask::End(of), Said::Done(Ok(()))) => self.check_stored(of.write),
             (Ask::Poll(confirmed), Said::Questions(_)) => {
                 for confirmed in confirmed {
                     self.ledger.is_quiet_at(confirmed.generation, confirmed.address);
@@ -308,7 +308,7 @@ impl World {
             return before;
         };
         if let Some(old) = before.write().filter(|old| *old != write) {
-            let upsert = matches!(cause, Some((Ask::End(of, Manner::Upsert, _), _)) if *of == key);
+            let upsert = matches!(cause, Some((Ask::End(of), _)) if of.key == key && of.manner == Manner::Upsert);
             if !upsert && matches!(before, Shown::Readable(_)) && !self.is_newer_told(old, write, cause) {
                 self.fail(format!("{key:?} changes from {old:?} to {write:?} without an upsert"));
             }
@@ -348,9 +348,9 @@ impl World {
 
     /// The key has an object whose nodes are silent, or a write that has not ended.
     fn is_busy(&mut self, key: Key, before: Shown, holder: Option<WriteId>, cause: Option<(&Ask, &Said)>) -> Shown {
-        if let (Some((Ask::End(of, _, write), Said::Done(Ok(())))), Some(holder)) = (cause, holder)
-            && *of == key
-            && *write == holder
+        if let (Some((Ask::End(of), Said::Done(Ok(())))), Some(holder)) = (cause, holder)
+            && of.key == key
+            && of.write == holder
             && self.ledger.record(holder).published.is_none()
         {
             before.write().into_iter().for_each(|old| self.retire(old));

@@ -108,6 +108,7 @@ impl World {
                 self.check_directory(node);
             }
             Party::Client(client) => {
+                self.new_connection(client);
                 for task in &mut self.clients[client].tasks {
                     task.doing = Doing::Nothing;
                     task.step += 1;

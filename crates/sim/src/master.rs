@@ -15,9 +15,53 @@ impl World {
         let bytes = encode(&ask, id);
         self.note(|| format!("{from:?} asks {ask:?}"));
         let master_life = self.master.process.life;
-        let (said, open, repeated) = (None, true, false);
-        self.calls.push(CallUnderWay { from, id, ask, bytes, master_life, said, open, repeated, until });
+        let (said, open, repeated, connection) = (None, true, false, self.connection_of(from));
+        self.calls.push(CallUnderWay { from, id, ask, bytes, master_life, connection, said, open, repeated, until });
         self.send_call(self.calls.len() - 1);
+    }
+
+    /// Nodes have one each, of no interest.
+    fn connection_of(&self, from: Caller) -> u32 {
+        match from {
+            Caller::Task { client, .. } => self.clients[client].connection,
+            Caller::Node(..) | Caller::Keeper(..) => 0,
+        }
+    }
+
+    /// A client asks over another connection from here on; the old one ends, which the master notices some time.
+    pub(crate) fn new_connection(&mut self, client: usize) {
+        self.connections += 1;
+        let connection = std::mem::replace(&mut self.clients[client].connection, self.connections);
+        self.clients[client].attended = None;
+        let master_life = self.master.process.life;
+        let travels = self.net.travel(Party::Client(client), Party::Master, self.now, &mut self.dice);
+        let late = self.dice.millis(1, 4000);
+        let at = travels.unwrap_or(self.now + late);
+        self.agenda.add(at, Event::HungUp { connection, master_life });
+    }
+
+    pub(crate) fn hung_up(&mut self, connection: u32, master_life: u32) {
+        let process = &self.master.process;
+        if !process.alive || process.life != master_life {
+            return;
+        }
+        if self.stands_still(Party::Master, Event::HungUp { connection, master_life }) {
+            return;
+        }
+        if let Some(bare) = &mut self.master.bare {
+            bare.hang_up(connection);
+            self.hung_up.insert(connection);
+        }
+    }
+
+    /// Counts a request about a write that is on its way to the master, or has come.
+    fn count_under_way(&mut self, call: usize, sent: bool) {
+        let Caller::Task { client, life, .. } = self.calls[call].from else { return };
+        let (Some(key), known) = (self.calls[call].ask.written(), &mut self.clients[client]) else { return };
+        if known.process.life == life {
+            let count = &mut known.under_way[usize::from(key.0)];
+            *count = if sent { *count + 1 } else { count.saturating_sub(1) };
+        }
     }
 
     fn send_call(&mut self, call: usize) {
@@ -29,17 +73,23 @@ impl World {
             // The connection breaks: the request comes late or never, its answer never.
             let (noticed, lost) = (self.dice.millis(1, 80), self.dice.once_in(2));
             self.after(noticed, Event::CallBroken(call));
+            if let Caller::Task { client, .. } = self.calls[call].from
+                && self.dice.once_in(2)
+            {
+                self.new_connection(client);
+            }
             if lost {
                 return;
             }
         }
         if let Some(at) = arrives {
+            self.count_under_way(call, true);
             self.agenda.add(at, Event::Reaches(call));
         }
-        // What a connection that nobody waits for any more has kept. Only this request names what it is about so well that
-        // it may come at any time.
-        if matches!(&self.calls[call].ask, Ask::Poll(confirmed) if !confirmed.is_empty()) && self.dice.once_in(2) {
+        // What a connection that nobody waits for any more has kept: only of requests that may come at any time.
+        if self.calls[call].ask.is_named() && self.dice.once_in(3) {
             let late = self.dice.millis(100, 20_000);
+            self.count_under_way(call, true);
             self.after(late, Event::Reaches(call));
         }
     }
@@ -49,14 +99,20 @@ impl World {
         let process = &self.master.process;
         if !process.alive || process.life != self.calls[call].master_life {
             let noticed = self.dice.micros(50, 3000);
+            self.count_under_way(call, false);
             return self.after(noticed, Event::CallBroken(call));
         }
         if self.stands_still(Party::Master, Event::Reaches(call)) {
             return;
         }
-        let (function, body) = &self.calls[call].bytes;
+        self.count_under_way(call, false);
+        // What is said of a connection comes over it before its end does.
+        if matches!(self.calls[call].ask, Ask::Attend) && self.hung_up.contains(&self.calls[call].connection) {
+            return;
+        }
+        let CallUnderWay { connection, bytes: (function, body), .. } = &self.calls[call];
         let Some(bare) = &mut self.master.bare else { return };
-        if let Some(answered) = bare.call(*function, body, call as u32) {
+        if let Some(answered) = bare.call(*connection, (*function, body), call as u32) {
             self.answers(call, &answered);
         } else {
             self.note(|| format!("master defers {call}"));
@@ -121,14 +177,15 @@ impl World {
         }
         let CallUnderWay { from, id, until, repeated, .. } = self.calls[call];
         self.note(|| format!("the connection of request {call} is gone"));
-        if repeated || !self.calls[call].ask.is_repeatable() {
+        let is_peers = matches!(from, Caller::Task { client, .. } if self.clients[client].is_peers);
+        if repeated || is_peers || !self.calls[call].ask.is_repeatable() {
             return self.conclude(call, false);
         }
         self.calls[call].open = false;
         let (ask, bytes) = (self.calls[call].ask.clone(), self.calls[call].bytes.clone());
         let master_life = self.master.process.life;
-        let (said, open, repeated) = (None, true, true);
-        self.calls.push(CallUnderWay { from, id, ask, bytes, master_life, said, open, repeated, until });
+        let (said, open, repeated, connection) = (None, true, true, self.connection_of(from));
+        self.calls.push(CallUnderWay { from, id, ask, bytes, master_life, connection, said, open, repeated, until });
         self.send_call(self.calls.len() - 1);
     }
 

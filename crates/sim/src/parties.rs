@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use yb_types::{ClientId, MonotonicTime, Segment};
+use yb_types::{ClientId, MonotonicTime, ReplicaId, Segment};
 
 use crate::calls::{Key, Place, Start};
 use crate::directory::Directory;
@@ -185,6 +185,8 @@ pub struct Put {
     pub start: Start,
     /// What to do next.
     pub plan: Writing,
+    /// By what the present reservation is named to the master.
+    pub name: Option<ReplicaId>,
     /// Transfers of the present reservation, and how each ended.
     pub moves: Vec<(usize, Option<Option<Failed>>)>,
 }
@@ -205,6 +207,14 @@ pub struct Client {
     pub process: Process,
     /// Who it is in this life.
     pub id: ClientId,
+    /// Whether it is as those of the peer.
+    pub is_peers: bool,
+    /// The connection over which it asks the master.
+    pub connection: u32,
+    /// When it attended last, by its clock.
+    pub attended: Option<MonotonicTime>,
+    /// By key: its requests about a write of it that may still reach the master.
+    pub under_way: Vec<u32>,
     /// Its threads.
     pub tasks: Vec<Task>,
     /// Nodes that failed, and until when they are asked last, by the client's clock.

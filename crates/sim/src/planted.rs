@@ -26,6 +26,7 @@ impl Planted {
         Planted::Catalog(Fault::ReuseWithheld),
         Planted::Catalog(Fault::EndForAnybody),
         Planted::Catalog(Fault::ForgetOvertaken),
+        Planted::Catalog(Fault::AnyWrite),
         Planted::Catalog(Fault::FreeOfDeadWriter),
         Planted::Catalog(Fault::LeakWithheld),
         Planted::Catalog(Fault::SleepCounts),

@@ -74,6 +74,8 @@ pub struct Scenario {
     pub nodes: Vec<Kind>,
     /// Clients, each with some tasks.
     pub clients: usize,
+    /// How many of them, the last ones, are as those of the peer: they name no write and say no more than they must.
+    pub peers: usize,
     /// Calls that a client makes side by side.
     pub tasks: usize,
     /// Keys.
@@ -101,6 +103,8 @@ pub struct Scenario {
 impl Scenario {
     /// The scenario of a seed.
     pub fn of(seed: u64, dice: &mut Rng) -> Scenario {
+        // From a source of its own: what was added later changes nothing of what a seed stood for before.
+        let mut later = Rng::seeded(seed ^ 0x7065_6572);
         let lease = dice.millis(600, 3000);
         let discard = dice.millis(3000, 6000);
         let catalog = CatalogSettings {
@@ -117,6 +121,7 @@ impl Scenario {
         Scenario {
             nodes: (0..dice.between(1, 4)).map(|_| kind(dice)).collect(),
             clients: dice.between(2, 4) as usize,
+            peers: usize::from(later.once_in(3)),
             tasks: dice.between(1, 3) as usize,
             keys: dice.between(2, 10) as u8,
             cells: dice.between(12, 48) as u32,

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use yb_types::MonotonicTime;
+use yb_types::{MonotonicTime, ReplicaId};
 
-use crate::calls::{Ask, Key, Manner, Place, Said, Start};
+use crate::calls::{Ask, Ending, Key, Manner, Place, Said, Start};
 use crate::memory::{Mark, WriteId};
 use crate::parties::{Doing, Get, Party, Put};
 use crate::reading::{self, Failed, Read, Reading};
@@ -15,6 +15,10 @@ use crate::writing::{self, Writing, Written};
 
 /// Time of a call but for its bytes.
 const BASE: Duration = Duration::from_secs(2);
+/// Time of a call whose caller is in a hurry.
+const HURRY: (u64, u64) = (2, 120);
+/// A writer attends no more often.
+const ATTEND_EVERY: Duration = Duration::from_millis(500);
 /// How long a peer that failed is asked last.
 const SUSPECT_FOR: Duration = Duration::from_secs(3);
 /// What a call may take beyond its deadline: the last request of a write has 250 ms, and steps take their time.
@@ -39,7 +43,7 @@ impl World {
     pub(crate) fn wake(&mut self, client: usize, task: usize) {
         if let Doing::Put(put) = &self.clients[client].tasks[task].doing {
             let (start, until) = (put.start, put.plan.deadline());
-            return self.task_asks(client, task, Ask::Start(start), until);
+            return self.ask_start(client, task, start, until);
         }
         if self.quiet {
             return;
@@ -47,13 +51,37 @@ impl World {
         let key = Key(self.dice.below(u64::from(self.scenario.keys)) as u8);
         match self.dice.below(100) {
             0..45 => self.begin_get(client, task, key),
-            45..85 => self.begin_put(client, task, key),
+            45..85 if self.may_write(client, key) => self.begin_put(client, task, key),
+            45..85 => self.begin_get(client, task, key),
             85..92 => self.begin_simple(client, task, Ask::Exist(key)),
             _ => {
                 let force = self.dice.once_in(3);
                 self.begin_simple(client, task, Ask::Remove(key, force));
             }
         }
+    }
+
+    /// A client of the peer does not say which of its writes of a key it means, so it has one at a time, and nothing of an
+    /// earlier one is on its way; see the limits of what the pool promises in `docs/simulator.md`.
+    fn may_write(&self, client: usize, key: Key) -> bool {
+        let known = &self.clients[client];
+        let writes = |task: &crate::parties::Task| matches!(&task.doing, Doing::Put(put) if put.start.key == key);
+        !known.is_peers || (known.under_way[usize::from(key.0)] == 0 && !known.tasks.iter().any(writes))
+    }
+
+    /// A writer of ours attends now and then.
+    fn ask_start(&mut self, client: usize, task: usize, start: Start, until: MonotonicTime) {
+        let now = self.local(Party::Client(client));
+        let known = &mut self.clients[client];
+        let is_due = known.attended.is_none_or(|last| now.since(last) >= ATTEND_EVERY);
+        if !known.is_peers && is_due {
+            known.attended = Some(now);
+            let (id, life) = (known.id, known.process.life);
+            // Whatever it is answered, the write goes on.
+            let nobody = Caller::Task { client, life, task, step: u32::MAX };
+            self.ask(nobody, id, Ask::Attend, self.now + BASE);
+        }
+        self.task_asks(client, task, Ask::Start(start), until);
     }
 
     fn must_end(&mut self, client: usize, task: usize) -> MonotonicTime {
@@ -74,12 +102,16 @@ impl World {
         let cells = self.dice.between(1, u64::from(self.scenario.largest)) as u32;
         let copies = if self.dice.once_in(3) { 2 } else { 1 };
         let pinned = self.dice.once_in(25);
-        let deadline = self.must_end(client, task);
         let now = self.local(Party::Client(client));
+        let mut deadline = self.must_end(client, task);
+        if self.dice.once_in(8) {
+            deadline = now + self.dice.millis(HURRY.0, HURRY.1);
+        }
         let write = self.ledger.new_write(key, cells, pinned);
         let start = Start { key, manner, cells, copies, pinned, write };
         let plan = Writing::until(deadline, now, manner == Manner::Upsert);
-        self.clients[client].tasks[task].doing = Doing::Put(Box::new(Put { start, plan, moves: Vec::new() }));
+        self.clients[client].tasks[task].doing =
+            Doing::Put(Box::new(Put { start, plan, name: None, moves: Vec::new() }));
         self.put_goes_on(client, task, writing::Next::Start);
     }
 
@@ -206,6 +238,8 @@ impl World {
         Some(match (&self.calls[call].ask, said) {
             (Ask::Start(_), Some(Said::Found(Ok((places, _))))) => {
                 put.plan.started();
+                let is_ours = !self.clients[client].is_peers;
+                put.name = places.first().filter(|_| is_ours).map(|place| ReplicaId(place.replica));
                 self.write_all(client, task, put, &places);
                 if self.scenario.slip != Some(Slip::EndsEarly) {
                     return None;
@@ -218,6 +252,7 @@ impl World {
             (Ask::Start(_), Some(Said::Found(Err(code)))) => put.plan.refused(code, now),
             (Ask::End(..), Some(Said::Done(Ok(())))) => done(Written::Stored),
             (Ask::End(..), Some(Said::Done(Err(code)))) => done(Written::Refused(code)),
+            (Ask::Revoke(..), _) if self.clients[client].is_peers => done(Written::Failed),
             (Ask::Revoke(..), said) => put.plan.revoked(said.is_some(), now),
             (_, Some(_)) => done(Written::Failed),
             (_, None) => done(Written::Unanswered),
@@ -274,7 +309,8 @@ impl World {
 
     fn put_goes_on(&mut self, client: usize, task: usize, next: writing::Next) {
         let Doing::Put(put) = &mut self.clients[client].tasks[task].doing else { return };
-        let (Start { key, manner, cells, pinned, .. }, deadline) = (put.start, put.plan.deadline());
+        let (Start { key, manner, cells, pinned, write, .. }, deadline) = (put.start, put.plan.deadline());
+        let ending = Ending { key, manner, name: put.name, write };
         match next {
             writing::Next::Start => {
                 // Each reservation has marks of its own.
@@ -282,7 +318,7 @@ impl World {
                 if let Doing::Put(put) = &mut self.clients[client].tasks[task].doing {
                     put.start.write = write;
                     let start = put.start;
-                    self.task_asks(client, task, Ask::Start(start), deadline);
+                    self.ask_start(client, task, start, deadline);
                 }
             }
             writing::Next::Pause(pause) => {
@@ -292,15 +328,12 @@ impl World {
             // The driver began them with the answer to the start.
             writing::Next::Move(_) => {}
             writing::Next::End(until) => {
-                let write = put.start.write;
-                self.task_asks(client, task, Ask::End(key, manner, write), until);
+                self.task_asks(client, task, Ask::End(ending), until);
             }
             writing::Next::Revoke { quiet, until } => {
-                let write = put.start.write;
-                self.task_asks(client, task, Ask::Revoke(key, manner, quiet, write), until);
+                self.task_asks(client, task, Ask::Revoke(ending, quiet && ending.name.is_some()), until);
             }
             writing::Next::Done(how) => {
-                let write = put.start.write;
                 match how {
                     Written::Stored => {
                         self.tally.stored += 1;

@@ -2,6 +2,7 @@
 //!
 //! One thread, no clock but the agenda's. Everything that happens is an [`Event`]; the same seed brings the same events.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use yb_env::{Clock, Rng};
@@ -29,6 +30,8 @@ pub enum Event {
     Heard(usize),
     /// The time of a request is over.
     CallOver(usize),
+    /// The master notices that a connection has ended; in that life of it.
+    HungUp { connection: u32, master_life: u32 },
     /// The caller notices that the connection of a request is gone.
     CallBroken(usize),
     /// The janitor of a life of the master.
@@ -88,6 +91,8 @@ pub struct CallUnderWay {
     pub bytes: (u32, Vec<u8>),
     /// The life of the master that it was sent to.
     pub master_life: u32,
+    /// Over which connection.
+    pub connection: u32,
     /// The answer, once given.
     pub said: Option<Said>,
     /// The caller waits for it.
@@ -157,6 +162,9 @@ pub struct World {
     pub(crate) moves: Vec<Move>,
     pub(crate) ledger: Ledger,
     pub(crate) log: Log,
+    /// Connections so far, and those of which the master knows that they have ended.
+    pub(crate) connections: u32,
+    pub(crate) hung_up: BTreeSet<u32>,
     pub(crate) broken: Option<Broken>,
     pub(crate) tally: Tally,
     /// No more faults, no more work: what was begun is brought to its end.
@@ -168,7 +176,7 @@ impl World {
     pub fn new(scenario: Scenario, mut dice: Rng, log: Log) -> World {
         let clock = Clock::manual();
         let now = clock.now();
-        let clients = (0..scenario.clients).map(|_| client(&mut dice, &scenario)).collect();
+        let clients = (0..scenario.clients).map(|index| client(index, &mut dice, &scenario)).collect();
         let process = Process { life: 0, alive: false, stopped_until: now, clock: true_clock() };
         let net = Net::new(scenario.nodes.len(), scenario.clients, now);
         let ledger = Ledger::new(&scenario);
@@ -185,6 +193,8 @@ impl World {
             moves: Vec::new(),
             ledger,
             log,
+            connections: 0,
+            hung_up: BTreeSet::new(),
             broken: None,
             tally: Tally::default(),
             quiet: false,
@@ -301,6 +311,7 @@ impl World {
             Event::Reaches(call) => self.reaches_master(call),
             Event::Heard(call) => self.heard(call),
             Event::CallOver(call) => self.call_over(call),
+            Event::HungUp { connection, master_life } => self.hung_up(connection, master_life),
             Event::CallBroken(call) => self.call_broken(call),
             Event::Janitor(life) => self.janitor(life),
             Event::Beat { node, life } => self.beat(node, life),
@@ -410,6 +421,8 @@ impl World {
     }
 
     pub(crate) fn start_tasks(&mut self, client: usize) {
+        self.clients[client].under_way.fill(0);
+        self.new_connection(client);
         let life = self.clients[client].process.life;
         for task in 0..self.clients[client].tasks.len() {
             let step = self.clients[client].tasks[task].step;
@@ -428,11 +441,15 @@ pub(crate) fn clock(dice: &mut Rng) -> LocalClock {
     LocalClock { ahead: dice.millis(0, 1_000_000), ppm: dice.below(601) as i64 - 300 }
 }
 
-pub(crate) fn client(dice: &mut Rng, scenario: &Scenario) -> Client {
+pub(crate) fn client(index: usize, dice: &mut Rng, scenario: &Scenario) -> Client {
     let task = || Task { doing: Doing::Nothing, step: 0, must_end: MonotonicTime(0) };
     Client {
         process: Process { life: 1, alive: true, stopped_until: MonotonicTime(0), clock: clock(dice) },
         id: ClientId(dice.uuid()),
+        is_peers: index + scenario.peers >= scenario.clients,
+        connection: 0,
+        attended: None,
+        under_way: vec![0; usize::from(scenario.keys)],
         tasks: (0..scenario.tasks).map(|_| task()).collect(),
         suspects: Vec::new(),
     }

@@ -54,9 +54,14 @@ impl<S: Service> Desk<S> {
 
     /// Answers a request; `None` when the answer comes [late](Self::late). `sequence` names the request in its answer.
     pub fn call(&mut self, request: Request<'_>, sequence: u32) -> Option<Answered> {
+        self.call_over(0, request, sequence)
+    }
+
+    /// As [`call`](Self::call), over a connection of this number.
+    pub fn call_over(&mut self, connection: u32, request: Request<'_>, sequence: u32) -> Option<Answered> {
         let now = request.now;
         let mut frame = vec![0; RESPONSE_HEADER_LEN];
-        let session = SessionId { slot: 0, generation: 0 };
+        let session = session(connection);
         let reply = Reply { out: &mut frame, mailbox: &self.mailbox, session, sequence };
         let outcome = self.service.call(&mut self.worker, request, reply);
         self.service.turn_ended(&mut self.worker, now);
@@ -75,6 +80,11 @@ impl<S: Service> Desk<S> {
         Some(Answered { sequence, frame })
     }
 
+    /// A connection has ended.
+    pub fn hang_up(&mut self, connection: u32) {
+        self.mailbox.closed(session(connection));
+    }
+
     /// Takes the answers that came since the last look, in the order in which they were given.
     pub fn late(&mut self) -> Vec<Answered> {
         self.mailbox.take(&mut self.letters);
@@ -84,6 +94,10 @@ impl<S: Service> Desk<S> {
         });
         frames.collect()
     }
+}
+
+fn session(connection: u32) -> SessionId {
+    SessionId { slot: connection, generation: 0 }
 }
 
 #[cfg(test)]

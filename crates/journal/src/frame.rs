@@ -16,7 +16,7 @@ pub enum Next<'a> {
     Record(&'a [u8]),
     /// Nothing: the log ends behind a record.
     End,
-    /// The beginning of a record that was not written to its end.
+    /// The beginning of a record that was not written to its end, or nothing but zeros up to the end.
     Torn,
     /// Bytes that are no record, or not the one that was written.
     Broken,
@@ -44,7 +44,8 @@ pub fn next<'a>(rest: &mut &'a [u8]) -> Next<'a> {
     let [a, b, c, d, e, f, g, h, i, j, k, l] = *header;
     let len = [a, b, c, d];
     if crc32fast::hash(&len) != u32::from_le_bytes([e, f, g, h]) {
-        return Next::Broken;
+        // A file may have grown before what was to fill it was written, when the power went.
+        return if rest.iter().all(|byte| *byte == 0) { Next::Torn } else { Next::Broken };
     }
     let len = u32::from_le_bytes(len) as usize;
     if len > BODY_MAX {
@@ -82,6 +83,11 @@ mod tests {
             bad[at] ^= 4;
             assert_eq!(next(&mut &bad[last..]), Next::Broken, "{at}");
         }
+        let mut zeros = log.clone();
+        zeros.resize(log.len() + 4096, 0);
+        assert_eq!(next(&mut &zeros[log.len()..]), Next::Torn);
+        zeros.push(1);
+        assert_eq!(next(&mut &zeros[log.len()..]), Next::Broken, "there was something behind them");
         let mut long = Vec::new();
         let len = u32::MAX.to_le_bytes();
         long.extend_from_slice(&[len, crc32fast::hash(&len).to_le_bytes(), [0; 4]].concat());

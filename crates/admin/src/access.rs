@@ -70,17 +70,31 @@ async fn check(gate: Gate, request: Request, next: Next) -> Response {
     }
 }
 
-/// From this host, and not from a page of another origin in a browser here.
+/// From this host, and not from a page of another origin in a browser here. A page may have had its name pointed to this
+/// host after it was loaded, so the name that a browser asks for has to be one that nobody can point anywhere.
 fn is_local(request: &Request) -> bool {
     let peer = request.extensions().get::<ConnectInfo<Peer>>();
     let local = peer.is_some_and(|ConnectInfo(Peer(address))| address.is_loopback());
-    let header = |name| request.headers().get(name).and_then(|value: &HeaderValue| value.to_str().ok());
-    let same_origin = match (header(header::ORIGIN), header(header::HOST)) {
+    let header = |name: &str| request.headers().get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+    let same_origin = match (header(header::ORIGIN.as_str()), header(header::HOST.as_str())) {
         (None, _) => !request.headers().contains_key(header::ORIGIN),
-        (Some(origin), Some(host)) => origin.split_once("://").is_some_and(|(_, from)| from == host),
+        (Some(origin), Some(host)) => {
+            origin.split_once("://").is_some_and(|(_, from)| from == host) && names_this_host(host)
+        }
         (Some(_), None) => false,
     };
-    local && same_origin
+    let own_page = header("sec-fetch-site").is_none_or(|site| ["same-origin", "none"].contains(&site));
+    local && same_origin && own_page
+}
+
+/// Whether a `Host` header is a loopback address or `localhost`, with or without a port.
+fn names_this_host(host: &str) -> bool {
+    let name = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => host.split(':').next().unwrap_or_default(),
+    };
+    let is_loopback = name.parse::<std::net::IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback());
+    is_loopback || name.eq_ignore_ascii_case("localhost")
 }
 
 fn refused(message: &str) -> serde_json::Value {
@@ -115,6 +129,15 @@ mod tests {
             assert!(!local("127.0.0.1", &[host, ("Origin", other)]), "{other}");
         }
         assert!(!local("127.0.0.1", &[own]));
+        for (name, fine) in
+            [("127.0.0.1:9003", true), ("[::1]:9003", true), ("evil.example:9003", false), ("10.0.0.1", false)]
+        {
+            let origin = format!("http://{name}");
+            assert_eq!(local("127.0.0.1", &[("Host", name), ("Origin", &origin)]), fine, "{name}");
+        }
+        for (site, fine) in [("cross-site", false), ("same-site", false), ("same-origin", true), ("none", true)] {
+            assert_eq!(local("127.0.0.1", &[host, ("Sec-Fetch-Site", site)]), fine, "{site}");
+        }
         let nobody = Request::builder().body(Body::empty()).unwrap();
         assert!(!is_local(&nobody), "nobody knows who asks");
     }

@@ -13,18 +13,21 @@ use yb_client::{Client, Fragment, LocalBuffer, PutOutcome, RangesItem};
 use yb_master::{Master, MasterConfig};
 use yb_wire::{Rpc, WireTable, WireVersion};
 
+/// Requests that were kept back: function and body.
+type Kept = Arc<Mutex<Vec<(Rpc, Vec<u8>)>>>;
+
 /// Between a client and its master: what it carries of the functions that it watches for is kept, and the answer is lost,
 /// with the connection, once for each.
 struct Thief {
     address: String,
-    kept: Arc<Mutex<Vec<(Rpc, Vec<u8>)>>>,
+    kept: Kept,
 }
 
 impl Thief {
     fn before(master: String, watched: &'static [Rpc]) -> Thief {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let kept: Arc<Mutex<Vec<(Rpc, Vec<u8>)>>> = Arc::default();
+        let kept: Kept = Arc::default();
         let notes = Arc::clone(&kept);
         yb_env::spawn_thread("thief", move || {
             for client in listener.incoming().flatten() {

@@ -4,7 +4,7 @@
 mod common;
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use common::*;
 use yb_types::{ErrorCode, ReplicaKind, Segment};
@@ -60,13 +60,14 @@ fn a_node_at_which_nobody_answers_and_that_does_not_ping_is_forgotten_when_its_t
         config.catalog.client_suspicion_ttl = Duration::from_secs(1);
     });
     let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-    let heard = Instant::now();
+    let clock = yb_env::Clock::real();
+    let heard = clock.now();
     let _owner = node(&rig, &gone, b"k");
     let reader = rig.caller();
     assert_eq!(report(&reader, &gone), Ok(()));
     eventually("it is not offered", || reader.get(b"k").err() == Some(ErrorCode::REPLICA_IS_NOT_READY));
     eventually("its objects are missing", || reader.get(b"k").err() == Some(ErrorCode::OBJECT_NOT_FOUND));
-    assert!(heard.elapsed() >= Duration::from_secs(6), "not before client_ttl and client_suspicion_ttl_sec");
+    assert!(clock.now().since(heard) >= Duration::from_secs(6), "not before client_ttl and client_suspicion_ttl_sec");
 }
 
 fn report_slow(by: &Caller, endpoint: &str) -> ErrorOr<()> {

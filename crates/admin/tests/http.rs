@@ -196,7 +196,8 @@ fn silent_and_stuck_connections_are_closed_and_those_that_collect_stay() {
 fn requests_that_trickle_in_hold_nobody_up_and_end() {
     let options = AdminOptions { listen: "127.0.0.1:0".to_owned(), max_requests: 2, write: WriteRules::default() };
     let admin = Admin::start(&options, Parts::new(Arc::new(Constants))).unwrap();
-    let began = std::time::Instant::now();
+    let clock = yb_env::Clock::real();
+    let began = clock.now();
     let starts =
         ["PUT /api/v1/config HTTP/1.1\r\nHost: x\r\nContent-Length: 9999\r\n\r\n", "GET /role HTTP/1.1\r\nHost: "];
     let mut trickling: Vec<TcpStream> = (0..8)
@@ -218,9 +219,9 @@ fn requests_that_trickle_in_hold_nobody_up_and_end() {
             };
             sent && !ended
         });
-        assert!(began.elapsed() < std::time::Duration::from_secs(60), "{} still stand", trickling.len());
+        assert!(clock.now().since(began) < std::time::Duration::from_secs(60), "{} still stand", trickling.len());
         // A byte now and then, sooner than silence ends a connection.
-        std::thread::sleep(std::time::Duration::from_millis(200));
+        yb_env::sleep(std::time::Duration::from_millis(200));
     }
 }
 

@@ -316,6 +316,12 @@ impl Catalog {
         self.segments.registry().get(id).map(|segment| segment.owner())
     }
 
+    /// The segments of a client.
+    pub fn segments_of(&self, client: ClientId) -> Vec<SegmentId> {
+        let registry = self.segments.registry();
+        registry.iter().filter(|segment| segment.owner() == client).map(|segment| segment.info().id).collect()
+    }
+
     /// Names of the segments of a client, each once, but those that segments of others have too.
     pub fn names_of(&self, client: ClientId) -> Vec<String> {
         let registry = self.segments.registry();

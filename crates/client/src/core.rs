@@ -204,7 +204,7 @@ impl Core {
                      PATH.directory to give the memory back"
                 );
                 // Another process comes with the same memory; if none does, silence says so.
-                drop(membership);
+                membership.hand_over();
                 self.directories.close();
             } else {
                 membership.leave(&self.link);

@@ -351,13 +351,15 @@ impl DrainJobs {
         Ok(())
     }
 
-    /// Lets a segment that was drained take objects again.
+    /// Lets a segment that was drained take objects again, or one that its client wanted to leave with and that is still here.
     ///
     /// # Errors
-    /// [`CreateRefusal::NotFound`]; [`CreateRefusal::NotOk`] for one that is not DRAINED.
+    /// [`CreateRefusal::NotFound`]; [`CreateRefusal::NotOk`] for one that is neither DRAINED nor left DRAINING by a job that ended.
     pub fn undo(&self, segment: &str, grounds: &mut dyn Grounds) -> Result<(), CreateRefusal> {
+        let mut running = self.running.iter().filter_map(|id| self.jobs.get(id));
+        let is_emptied = running.any(|job| job.request.segments.iter().any(|name| name == segment));
         match grounds.look(segment).ok_or(CreateRefusal::NotFound)?.status {
-            SegmentStatus::DRAINED => {
+            SegmentStatus::DRAINED | SegmentStatus::DRAINING if !is_emptied => {
                 grounds.set_status(segment, SegmentStatus::OK);
                 Ok(())
             }

@@ -329,9 +329,14 @@ fn who_leaves_has_what_is_read_moved_first_and_what_is_elsewhere_not_at_all() {
 fn who_leaves_does_not_wait_for_room_and_takes_nothing_afterwards() {
     let mut pool = Pool::new(&[("a", 5), ("t", 0)]);
     pool.no_room = true;
-    let report = leave(&mut DrainJobs::default(), &mut pool, &leaving(&["a"]));
+    let mut jobs = DrainJobs::default();
+    let report = leave(&mut jobs, &mut pool, &leaving(&["a"]));
     assert_eq!((report.status, pool.status("a")), (JobStatus::Failed, SegmentStatus::DRAINING));
     assert!(report.updated_ms < 500 && report.message.contains("5 objects find no room"), "{report:?}");
+    // It is still here after all.
+    assert_eq!((jobs.undo("a", &mut pool), pool.status("a")), (Ok(()), SegmentStatus::OK));
+    let draining = start(&mut pool, &["a"]);
+    assert_eq!(draining.undo("a", &mut pool), Err(CreateRefusal::NotOk), "that one is to be called off");
     let mut alone = Pool::new(&[("a", 5)]);
     let report = leave(&mut DrainJobs::default(), &mut alone, &leaving(&["a"]));
     assert!(report.updated_ms < 500 && report.message.contains("nowhere to go"), "{report:?}");

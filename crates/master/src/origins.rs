@@ -57,6 +57,11 @@ impl Origins {
         true
     }
 
+    /// Whether a segment may have been mounted from an address: not if it was from another.
+    pub(crate) fn may_be_of(&self, id: SegmentId, address: IpAddr) -> bool {
+        self.table.lock().by_segment.get(&id).is_none_or(|origin| *origin == address)
+    }
+
     /// A segment is gone, or was not mounted after all.
     pub(crate) fn leave(&self, id: SegmentId) {
         self.table.lock().leave(id);
@@ -82,6 +87,7 @@ mod tests {
         let id = |second| SegmentId(Uuid { first: 1, second });
         assert!(origins.enter(one, &[id(1), id(2)]) && origins.enter(one, &[]));
         assert!(!origins.enter(one, &[id(3)]) && origins.enter(other, &[id(3)]));
+        assert!(origins.may_be_of(id(1), one) && !origins.may_be_of(id(1), other) && origins.may_be_of(id(9), other));
         assert_eq!(origins.figures(), (1, 2));
         origins.leave(id(1));
         origins.leave(id(1));

@@ -23,6 +23,8 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Objects of one answer.
 const LIMIT: u32 = 1024;
+/// For so long a process that ends in order takes what the master still has to say.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// What the thread works with.
 #[derive(Debug)]
@@ -57,10 +59,32 @@ impl Keeper {
         Ok(Keeper { keeping, thread: Some(thread) })
     }
 
+    /// Takes what the master still has to say, so that the next process knows it, and stops.
+    pub(crate) fn finish(&mut self) {
+        let KeeperDuty { clock, lent, .. } = &self.keeping.duty;
+        let until = clock.now() + LAST_WORDS;
+        let ids = lent.ids();
+        *self.keeping.stopped.lock() = true;
+        self.keeping.stop.notify_all();
+        // One asks at a time: answers must not overtake each other.
+        self.join();
+        if self.keeping.duty.clock.now() >= until {
+            return self.stop();
+        }
+        // Errors end it: a master that does not answer has nothing to say.
+        let duty = &self.keeping.duty;
+        while ids.iter().any(|id| self.keeping.follow(*id) == Ok(true)) && duty.clock.now() < until {}
+        self.stop();
+    }
+
     pub(crate) fn stop(&mut self) {
         *self.keeping.stopped.lock() = true;
         self.keeping.stop.notify_all();
         self.keeping.duty.link.shutdown();
+        self.join();
+    }
+
+    fn join(&mut self) {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {

@@ -40,11 +40,18 @@ pub(crate) fn depart(context: &mut Context<'_, '_>, mut reply: Reply<'_>) -> Out
     let Some(args) = context.args::<call::Depart>() else { return reply.bad_arguments() };
     let shared = context.shared;
     let within = Duration::from_millis(args.within_ms);
-    let report = shared.jobs.leave(shared, args.client_id, within).map_err(|refusal| match refusal {
-        // It names no segment: it has none.
-        CreateRefusal::Params => ErrorCode::SEGMENT_NOT_FOUND,
-        refusal => refusal.code(),
-    });
+    let mut own = shared.catalog.segments_of(args.client_id).into_iter();
+    // Everybody can learn the ids of clients: nobody empties the nodes of another host.
+    let report = if context.origin().is_some_and(|from| !own.all(|id| shared.origins.may_be_of(id, from))) {
+        tracing::warn!(event = "departure_refused", client = %args.client_id, peer = ?context.request.peer, "somebody else says that this client leaves");
+        Err(ErrorCode::INVALID_PARAMS)
+    } else {
+        shared.jobs.leave(shared, args.client_id, within).map_err(|refusal| match refusal {
+            // It names no segment: it has none.
+            CreateRefusal::Params => ErrorCode::SEGMENT_NOT_FOUND,
+            refusal => refusal.code(),
+        })
+    };
     let answer = report.as_ref().map_err(|code| *code).map(|report| DepartReply {
         ended: report.status.is_terminal(),
         moved_units: report.succeeded_units,

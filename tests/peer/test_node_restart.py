@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+
 import pytest
 from exchange import fresh
 from pool import OURS, Pool
@@ -9,11 +11,12 @@ from processes import http_get, wait_until
 
 
 @pytest.mark.parametrize("wheel", ["0.3.13.post1", "0.3.14"])
-def test_the_peers_clients_reach_a_node_that_was_started_anew(need, wheel, tmp_path):
+def test_the_peers_clients_reach_a_node_that_was_started_anew(need, wheel):
     need(wheel, OURS, program=True)
-    with Pool() as pool:
+    # Kept memory lies on a tmpfs.
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder, Pool() as pool:
         pool.start_master(OURS)
-        file = f"--segment_file={tmp_path}/memory"
+        file = f"--segment_file={folder}/memory"
         name = pool.start_node(OURS, size_mib=128, flags=(file,))
         client = pool.start_client(wheel, buffer_mib=64)
         keys, values = fresh((100, 70_001, 1 << 20) * 8, f"restarted/{wheel}")

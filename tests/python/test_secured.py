@@ -43,8 +43,9 @@ def secured(request, need, tmp_path_factory):
     folder = tmp_path_factory.mktemp("certs")
     made = subprocess.run([str(our_program("yuebing")), "certs", str(folder)], capture_output=True, text=True, check=True)
     lines = [line.removeprefix("export ") for line in made.stdout.splitlines() if line.startswith("export ")]
-    variables = dict(line.split("=", 1) for line in lines)
-    assert set(variables) == {KEY, "YUEBING_TLS_CA", "YUEBING_TLS_CERT", "YUEBING_TLS_KEY"}
+    variables = dict(line.split("#")[0].strip().split("=", 1) for line in lines)
+    tls = {f"YUEBING_TLS_{name}" for name in ("CA", "CERT", "KEY", "MUTUAL")}
+    assert set(variables) == {KEY, *tls}
     if request.param == "secret":
         variables = {KEY: variables[KEY]}
     with pytest.MonkeyPatch.context() as patch, Pool() as pool:

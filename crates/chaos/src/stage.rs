@@ -163,6 +163,8 @@ impl Stage {
                     self.over(party, Harm::Death, since);
                 }
                 State::Running if !runs && self.has_finished(index) => self.seats[index].state = State::Finished,
+                // It listened already, as one that takes memory over does, and found no master then.
+                State::Running if !runs && self.lacks_master(party) => self.raise(index, now())?,
                 State::Running if !runs => {
                     self.ended_by_themselves.push(format!("{party:?}"));
                     self.raise(index, now())?;
@@ -223,6 +225,12 @@ impl Stage {
         };
         self.seats[index] = Seat { party, process, state: State::Rising(since), lives };
         Ok(())
+    }
+
+    /// Whether a party is a node, and the master is not well.
+    fn lacks_master(&self, party: Party) -> bool {
+        let is_well = |seat: &Seat| seat.party == Party::Master && matches!(seat.state, State::Running);
+        matches!(party, Party::Node(_)) && !self.seats.iter().any(is_well)
     }
 
     fn is_up(&self, party: Party) -> bool {

@@ -261,12 +261,15 @@ impl Presence<'_> {
         self.rules.evicts.then_some(Excuse::Evicted)
     }
 
-    /// As many nodes died as there were copies; a node that was away when it was written got none.
+    /// As many nodes died as there were copies; a node that was away when it was written got none, nor did one whose memory
+    /// rested for a master that had just begun.
     fn owners_died(&self, success: &Success, until: MonotonicTime) -> bool {
         let written = success.started;
-        let dead = self.troubles.dead_nodes(written - self.rules.recovers, until);
-        let away = self.troubles.nodes_away(written - self.rules.recovers, written);
-        dead > 0 && dead + away >= success.copies
+        let lately = written - self.rules.recovers;
+        let dead = self.troubles.dead_nodes(lately, until);
+        let away = self.troubles.nodes_away(lately, written);
+        let rested = self.troubles.master_deaths(lately, written).next().is_some();
+        dead > 0 && (rested || dead + away >= success.copies)
     }
 
     fn of_the_master(&self, success: &Success, call: &Operation) -> Option<Excuse> {

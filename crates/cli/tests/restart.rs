@@ -149,6 +149,32 @@ fn a_node_takes_over_the_memory_of_the_one_before() {
     drop(node);
 }
 
+/// A node that ends in order asks its master for the last time: nothing that was acknowledged is left untold.
+#[test]
+fn what_was_stored_just_before_an_orderly_end_is_there_for_the_next_master() {
+    const LEN: usize = 1000;
+    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let file = format!("--segment_file={}", directory.path().join("memory").display());
+    let way = Way::SharedMemory;
+    let mut master = Master::start(&["--default_kv_lease_ttl=500"]);
+    let mut node = master.node(way, &[file.as_str()]);
+    let client = master.client(way);
+    for round in 0..3 {
+        // By now the node asks seldom.
+        told();
+        let keys = 300 * round..300 * (round + 1);
+        let items: Vec<(String, Vec<u8>)> = keys.clone().map(|key| (format!("key-{key}"), value(key, LEN))).collect();
+        within("there is room", common::PATIENCE, || client.batch_put(&items, &copies(1)).iter().all(Result::is_ok));
+        node.process.signal(Signal::TERM).unwrap();
+        assert_eq!(node.process.ends_within(common::PATIENCE).unwrap().code(), Some(0));
+        master.process.kill();
+        master.start_again();
+        node = Node::start(node.flags.clone());
+        within("all is known", common::PATIENCE, || readable(&client, 0..keys.end, LEN) == keys.end);
+    }
+    drop(node);
+}
+
 /// A reader finds that nobody answers, and the next process comes later than others may take who only stand still for a moment.
 #[test]
 fn a_node_that_was_found_dead_has_its_objects_when_it_comes_back_before_its_time_is_over() {

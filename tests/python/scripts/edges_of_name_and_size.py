@@ -49,11 +49,17 @@ def equal(first, second, size):
     return libc.memcmp(first, second, size) == 0
 
 
-def stored(key, size):
-    """Stores the area's first bytes; the space of objects that were read a short time ago comes back after a while."""
+def when_there_is_room(store_it):
+    """Tries until it finds room: the space of objects that were read a short time ago comes back after a while."""
     deadline = time.monotonic() + 30
-    while (answer := store.put_from(key, base, size, here)) == -200 and time.monotonic() < deadline:
+    while (answer := store_it()) == -200 and time.monotonic() < deadline:
         time.sleep(0.05)
+    return answer
+
+
+def stored(key, size):
+    """Stores the area's first bytes."""
+    answer = when_there_is_room(lambda: store.put_from(key, base, size, here))
     if ELSEWHERE and answer == 0:
         place = store.get_replica_desc(key)[0].get_memory_descriptor().buffer_descriptor
         assert place.transport_endpoint != store.get_hostname()
@@ -82,11 +88,8 @@ for size in [size for size in sizes if size <= LARGEST]:
         assert past == [[[-600]]] and "object of" in store.last_error()
     if size <= 128 * MIB:
         assert store.get("size") == view[:size] and bytes(store.get_buffer("size")) == view[:size], size
-        # As in `stored`.
-        deadline = time.monotonic() + 30
-        while (answer := store.upsert("size", view[:size], here)) == -200 and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert answer == 0, store.last_error()
+        replaced = when_there_is_room(lambda size=size: store.upsert("size", view[:size], here))
+        assert replaced == 0, store.last_error()
     assert store.remove("size", True) == 0 and store.is_exist("size") == 0 and store.get("size") == b""
 
 assert stored("pool", LARGEST) == 0

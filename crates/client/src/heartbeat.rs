@@ -8,11 +8,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use yb_env::Clock;
 use yb_transfer::Engine;
 use yb_types::{ClientId, ClientStatus, STORE_VERSION, SegmentId};
 
+use crate::bell::Bell;
 use crate::counters::Counters;
 use crate::deadline::{CallLimits, Deadline};
 use crate::directory::{Directories, Keeper, KeeperDuty};
@@ -58,8 +59,7 @@ struct Beat {
     pulse: Pulse,
     questions: Mutex<Questions>,
     healthy: AtomicBool,
-    stopped: Mutex<bool>,
-    stop: Condvar,
+    bell: Bell,
 }
 
 /// The segments of one client and their heartbeat.
@@ -79,8 +79,7 @@ impl Membership {
             pulse,
             questions: Mutex::default(),
             healthy: AtomicBool::new(true),
-            stopped: Mutex::new(false),
-            stop: Condvar::new(),
+            bell: Bell::default(),
         });
         let Pulse { link, engine, clock, counters, interval, .. } = &beat.pulse;
         let (link, counters) = (Arc::clone(link), Arc::clone(counters));
@@ -137,8 +136,7 @@ impl Membership {
     }
 
     fn stop(&mut self) {
-        *self.beat.stopped.lock() = true;
-        self.beat.stop.notify_all();
+        self.beat.bell.stop();
         // A ping that waits for a dead master ends now.
         self.beat.pulse.link.shutdown();
         self.tasks.stop();
@@ -162,7 +160,7 @@ impl Beat {
     fn run(&self) {
         let mut failures = 0;
         let mut reported = false;
-        while !self.wait() {
+        while !self.bell.stopped_within(self.pulse.interval) {
             match self.once(failures) {
                 Ok(()) => {
                     if reported {
@@ -184,15 +182,6 @@ impl Beat {
                 }
             }
         }
-    }
-
-    /// Until the next ping is due. True when the thread is to end.
-    fn wait(&self) -> bool {
-        let mut stopped = self.stopped.lock();
-        if !*stopped {
-            self.stop.wait_for(&mut stopped, self.pulse.interval);
-        }
-        *stopped
     }
 
     fn deadline(&self) -> Deadline {

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
 use yb_env::Clock;
 
+use crate::bell::Bell;
 use crate::deadline::{CallLimits, Deadline};
 use crate::heartbeat::capabilities;
 use crate::link::MasterLink;
@@ -24,8 +24,7 @@ struct Duty {
     link: Arc<MasterLink>,
     clock: Clock,
     interval: Duration,
-    stopped: Mutex<bool>,
-    stop: Condvar,
+    bell: Bell,
 }
 
 /// Greets the master now and then until it is dropped.
@@ -38,7 +37,7 @@ pub(crate) struct Herald {
 impl Herald {
     /// Begins over a connection of its own, every `interval`.
     pub(crate) fn start(link: Arc<MasterLink>, clock: Clock, interval: Duration) -> Result<Herald> {
-        let duty = Arc::new(Duty { link, clock, interval, stopped: Mutex::new(false), stop: Condvar::new() });
+        let duty = Arc::new(Duty { link, clock, interval, bell: Bell::default() });
         let of_thread = Arc::clone(&duty);
         let thread = yb_env::spawn_thread("yb-herald", move || of_thread.run());
         let thread = thread.map_err(|error| Error::setup("the thread that greets the master", error))?;
@@ -48,8 +47,7 @@ impl Herald {
 
 impl Drop for Herald {
     fn drop(&mut self) {
-        *self.duty.stopped.lock() = true;
-        self.duty.stop.notify_all();
+        self.duty.bell.stop();
         self.duty.link.shutdown();
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
@@ -61,17 +59,14 @@ impl Drop for Herald {
 
 impl Duty {
     fn run(&self) {
-        let mut stopped = self.stopped.lock();
-        while !*stopped {
-            drop(stopped);
+        loop {
             match self.greet() {
                 Ok(()) => {}
                 Err(Error::Closed) => return,
                 Err(error) => tracing::debug!(%error, "the master is greeted again"),
             }
-            stopped = self.stopped.lock();
-            if !*stopped {
-                self.stop.wait_for(&mut stopped, self.interval);
+            if self.bell.stopped_within(self.interval) {
+                return;
             }
         }
     }

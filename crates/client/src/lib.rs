@@ -72,6 +72,7 @@
 #![forbid(unsafe_code)]
 
 mod asynchronous;
+mod bell;
 mod client;
 mod config;
 mod core;

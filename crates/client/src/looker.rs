@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
 use yb_env::Clock;
 use yb_mem::Crc64;
 use yb_transfer::Engine;
 use yb_wire::messages::{DoubtAnswer, DoubtQuestion};
 
+use crate::bell::Bell;
 use crate::counters::Counters;
 use crate::deadline::{CallLimits, Deadline};
 use crate::link::MasterLink;
@@ -39,8 +39,7 @@ pub(crate) struct LookDuty {
 #[derive(Debug)]
 struct Looking {
     duty: LookDuty,
-    stopped: Mutex<bool>,
-    stop: Condvar,
+    bell: Bell,
 }
 
 /// The thread.
@@ -52,7 +51,7 @@ pub(crate) struct Looker {
 
 impl Looker {
     pub(crate) fn start(duty: LookDuty) -> Result<Looker> {
-        let looking = Arc::new(Looking { duty, stopped: Mutex::new(false), stop: Condvar::new() });
+        let looking = Arc::new(Looking { duty, bell: Bell::default() });
         let of_thread = Arc::clone(&looking);
         let thread = yb_env::spawn_thread("yb-looker", move || of_thread.run())
             .map_err(|error| Error::setup("the thread that looks at replicas in doubt", error))?;
@@ -62,8 +61,7 @@ impl Looker {
 
 impl Drop for Looker {
     fn drop(&mut self) {
-        *self.looking.stopped.lock() = true;
-        self.looking.stop.notify_all();
+        self.looking.bell.stop();
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
@@ -74,22 +72,13 @@ impl Drop for Looker {
 
 impl Looking {
     fn run(&self) {
-        while !self.wait(self.duty.interval) {
+        while !self.bell.stopped_within(self.duty.interval) {
             match self.look_at_all() {
                 Ok(()) => {}
                 Err(Error::Closed) => return,
                 Err(error) => tracing::debug!(%error, "questions about replicas in doubt wait"),
             }
         }
-    }
-
-    /// True when the thread is to end.
-    fn wait(&self, time: Duration) -> bool {
-        let mut stopped = self.stopped.lock();
-        if !*stopped {
-            self.stop.wait_for(&mut stopped, time);
-        }
-        *stopped
     }
 
     fn ask(&self, answers: &[DoubtAnswer]) -> Result<Vec<DoubtQuestion>> {
@@ -105,7 +94,7 @@ impl Looking {
             for question in &asked {
                 let began = self.duty.clock.now();
                 answers.extend(self.look(question));
-                if self.wait(self.duty.clock.now().since(began) * REST) {
+                if self.bell.stopped_within(self.duty.clock.now().since(began) * REST) {
                     return Err(Error::Closed);
                 }
             }

@@ -2,10 +2,8 @@
 
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
-
+use crate::bell::Bell;
 use crate::core::Core;
 use crate::page::{PageServer, summary};
 use crate::{Error, Result};
@@ -22,20 +20,6 @@ pub(crate) struct Told {
 pub(crate) struct Reporter {
     bell: Arc<Bell>,
     thread: Option<JoinHandle<()>>,
-}
-
-#[derive(Debug, Default)]
-struct Bell {
-    stopped: Mutex<bool>,
-    changed: Condvar,
-}
-
-impl Bell {
-    fn stopped_within(&self, time: Duration) -> bool {
-        let mut stopped = self.stopped.lock();
-        self.changed.wait_while_for(&mut stopped, |stopped| !*stopped, time);
-        *stopped
-    }
 }
 
 impl Reporter {
@@ -64,8 +48,7 @@ fn report(core: &Weak<Core>) {
 
 impl Drop for Reporter {
     fn drop(&mut self) {
-        *self.bell.stopped.lock() = true;
-        self.bell.changed.notify_all();
+        self.bell.stop();
         // The thread itself may be the last to hold the client.
         let other = |thread: &JoinHandle<()>| thread.thread().id() != std::thread::current().id();
         if let Some(thread) = self.thread.take().filter(other)

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
 use yb_env::Clock;
 use yb_types::{ErrorCode, SegmentId};
 
 use super::segment::CLEAR_FIRST;
 use super::{Directories, Followed};
+use crate::bell::Bell;
 use crate::deadline::{CallLimits, Deadline};
 use crate::lent::Lent;
 use crate::link::MasterLink;
@@ -39,8 +39,7 @@ pub(crate) struct KeeperDuty {
 #[derive(Debug)]
 struct Keeping {
     duty: KeeperDuty,
-    stopped: Mutex<bool>,
-    stop: Condvar,
+    bell: Bell,
 }
 
 /// The running thread; dropping it stops it.
@@ -52,7 +51,7 @@ pub(crate) struct Keeper {
 
 impl Keeper {
     pub(crate) fn start(duty: KeeperDuty) -> Result<Keeper> {
-        let keeping = Arc::new(Keeping { duty, stopped: Mutex::new(false), stop: Condvar::new() });
+        let keeping = Arc::new(Keeping { duty, bell: Bell::default() });
         let of_thread = Arc::clone(&keeping);
         let thread = yb_env::spawn_thread("yb-directory", move || of_thread.run())
             .map_err(|error| Error::setup("the thread of directories", error))?;
@@ -64,8 +63,7 @@ impl Keeper {
         let KeeperDuty { clock, lent, .. } = &self.keeping.duty;
         let until = clock.now() + LAST_WORDS;
         let ids = lent.ids();
-        *self.keeping.stopped.lock() = true;
-        self.keeping.stop.notify_all();
+        self.keeping.bell.stop();
         // One asks at a time: answers must not overtake each other.
         self.join();
         if self.keeping.duty.clock.now() >= until {
@@ -78,8 +76,7 @@ impl Keeper {
     }
 
     pub(crate) fn stop(&mut self) {
-        *self.keeping.stopped.lock() = true;
-        self.keeping.stop.notify_all();
+        self.keeping.bell.stop();
         self.keeping.duty.link.shutdown();
         self.join();
     }
@@ -102,7 +99,7 @@ impl Drop for Keeper {
 impl Keeping {
     fn run(&self) {
         let mut pause = SHORTEST_PAUSE;
-        while !self.wait(pause) {
+        while !self.bell.stopped_within(pause) {
             let mut is_news = false;
             for segment in self.duty.lent.ids() {
                 match self.follow(segment) {
@@ -113,15 +110,6 @@ impl Keeping {
             }
             pause = if is_news { SHORTEST_PAUSE } else { (pause * 2).min(LONGEST_PAUSE) };
         }
-    }
-
-    /// True when the thread is to end.
-    fn wait(&self, pause: Duration) -> bool {
-        let mut stopped = self.stopped.lock();
-        if !*stopped {
-            self.stop.wait_for(&mut stopped, pause);
-        }
-        *stopped
     }
 
     fn deadline(&self) -> Deadline {

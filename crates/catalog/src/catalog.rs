@@ -222,10 +222,12 @@ impl Catalog {
         let table = self.segments.load();
         let live = || table.iter().filter(|segment| segment.is_live());
         let counts = self.shards.iter().map(|shard| shard.state.read().counts());
-        let [keys, unfinished, soft_pins] = counts.fold([0; 3], |sum, add| [0, 1, 2].map(|at| sum[at] + add[at]));
+        let [keys, unfinished, soft_pins, objects_memory_bytes] =
+            counts.fold([0; 4], |sum, add| [0, 1, 2, 3].map(|at| sum[at] + add[at]));
         let (disk_bytes, disk_capacity_bytes) = self.tiers.bytes();
         Stats {
             keys,
+            objects_memory_bytes,
             unfinished,
             soft_pins,
             capacity_bytes: self.segments.capacity().0,

@@ -72,6 +72,12 @@ pub enum PutRefusal {
     /// Larger than the largest segment; eviction cannot help.
     #[error("the object is larger than every segment")]
     LargerThanAnySegment,
+    /// A key, or the name of a group, is longer than `max_key_bytes`.
+    #[error("the key or the name of the group is longer than the master takes (max_key_bytes)")]
+    NameTooLong,
+    /// What is known of the objects fills the memory that the master may use for it. Retry when some are evicted.
+    #[error("the master has no memory for one object more (max_objects_memory)")]
+    MasterFull,
     /// No segment has a free extent of that size, and evicting did not make one. Retry later.
     #[error("no segment has a free extent of that size")]
     NoSpace,
@@ -101,17 +107,28 @@ impl PutRefusal {
             | PutRefusal::NoSpace
             | PutRefusal::NothingEvictable
             | PutRefusal::ShareExceeded
+            | PutRefusal::MasterFull
             | PutRefusal::CatalogFull => ErrorCode::NO_AVAILABLE_HANDLE,
             _ => ErrorCode::INVALID_PARAMS,
         }
     }
 
+    /// Whether objects have to go before the put can succeed.
+    pub fn lacks_space(self) -> bool {
+        self.waits() || self == PutRefusal::NothingEvictable
+    }
+
+    /// Whether that may be done in a moment: the put may wait for it.
+    pub fn waits(self) -> bool {
+        matches!(self, PutRefusal::NoSpace | PutRefusal::MasterFull)
+    }
+
     /// Whether the same call can succeed later.
     pub fn is_retryable(self) -> bool {
         use PutRefusal::{Busy, Copied, OwnWriteOpen, QuotaExceeded, Referenced};
-        use PutRefusal::{NoSegment, NoSpace, NothingEvictable, ShareExceeded};
+        use PutRefusal::{MasterFull, NoSegment, NoSpace, NothingEvictable, ShareExceeded};
         let later = matches!(self, Busy | OwnWriteOpen | Copied | Referenced | QuotaExceeded);
-        later || matches!(self, NoSegment | NoSpace | NothingEvictable | ShareExceeded)
+        later || matches!(self, MasterFull | NoSegment | NoSpace | NothingEvictable | ShareExceeded)
     }
 }
 

@@ -47,6 +47,14 @@ impl KeyBytes {
         matches!(self, KeyBytes::Heap(_))
     }
 
+    /// Bytes that lie outside the entry.
+    pub fn outside(&self) -> u64 {
+        match self {
+            KeyBytes::Inline { .. } => 0,
+            KeyBytes::Heap(bytes) => bytes.len() as u64,
+        }
+    }
+
     pub fn as_slice(&self) -> &[u8] {
         match self {
             KeyBytes::Inline { len, bytes } => bytes.get(..usize::from(*len)).unwrap_or(bytes),

@@ -18,7 +18,7 @@ use crate::catalog::{Caller, Catalog, Leave};
 use crate::effects::{Effects, PutRefusal};
 use crate::entry::{Entry, Replica, Replicas, flag};
 use crate::extras::SoftPin;
-use crate::key::{KeyBytes, KeyHash};
+use crate::key::{KeyHash, SHARDS};
 use crate::lookup::GROUP;
 use crate::overtaken::GoneWrite;
 use crate::placement::Random;
@@ -185,6 +185,9 @@ impl Catalog {
     fn check_item(&self, call: &PutCall<'_>, item: &Item<'_>) -> Result<(), PutRefusal> {
         match item {
             _ if item.key.is_empty() => Err(PutRefusal::EmptyKey),
+            _ if self.is_too_long(item.key) || item.group.is_some_and(|id| self.is_too_long(id.as_bytes())) => {
+                Err(PutRefusal::NameTooLong)
+            }
             _ if item.size == 0 && !call.allow_empty => Err(PutRefusal::EmptyObject),
             _ if self.tenants.is_closed(call.caller.tenant) => Err(PutRefusal::TenantNotRegistered),
             _ => Ok(()),
@@ -263,6 +266,18 @@ impl Catalog {
         }
     }
 
+    /// Whether a key or the name of a group is longer than the master takes.
+    pub(crate) fn is_too_long(&self, name: &[u8]) -> bool {
+        name.len() as u64 > self.settings.key_max.0
+    }
+
+    /// Whether one object more with this key would take the shard beyond its share of the master's memory. Keys are
+    /// scattered over the shards by a secret hash: nobody can fill one of them alone.
+    pub(crate) fn is_overweight(&self, state: &ShardState, key: &[u8]) -> bool {
+        let share = self.settings.objects_memory.0 / SHARDS as u64;
+        state.slab.weight().saturating_add(key.len() as u64) > share
+    }
+
     /// Whether the client has so much reserved and not filled that it begins nothing more.
     fn exceeds_share(&self, batch: &Batch<'_>, item: &Item<'_>) -> bool {
         let has = batch.open.before + batch.open.by_this;
@@ -302,7 +317,7 @@ impl Catalog {
     /// Has the janitor make space where that was the reason of a refusal. What rests comes by itself: nobody's object has
     /// to go for it.
     fn ask_for_space(&self, refusal: PutRefusal, now: MonotonicTime) {
-        let lacks_space = matches!(refusal, PutRefusal::NoSpace | PutRefusal::NothingEvictable);
+        let lacks_space = refusal.lacks_space();
         if lacks_space && !self.is_all_resting(now) {
             self.starved.store(true, Ordering::Relaxed);
         }
@@ -336,6 +351,9 @@ impl Catalog {
         if let Some(silent) = standing.silent.filter(|_| planted(Fault::RefusedPutErases)) {
             self.erase(state, silent, Leave::Readable, now, batch.effects);
             return Err(PutRefusal::NoSpace);
+        }
+        if self.is_overweight(state, item.key) {
+            return Err(PutRefusal::MasterFull);
         }
         let facts = facts(batch, item, state, standing);
         let slot = state.slab.reserve().ok_or(PutRefusal::CatalogFull)?;
@@ -411,8 +429,8 @@ impl Catalog {
         (replicas, facts): (&[Replica], Facts),
     ) {
         let caller = batch.call.caller;
+        state.slab.name(slot, item.key);
         let entry = &mut state.slab[slot];
-        entry.key = KeyBytes::new(item.key);
         entry.tenant = caller.tenant;
         entry.creator = caller.client;
         entry.size = item.size;

@@ -78,6 +78,10 @@ pub struct CatalogSettings {
     /// `max_unfinished_per_client`: bytes that one client may have reserved and not filled. `None`: half of the memory of the
     /// pool, and 16 GiB at least. A client that has nothing so far may always begin one write.
     pub unfinished_per_client: Option<ByteLen>,
+    /// `max_key_bytes`: longest key, and longest name of a group.
+    pub key_max: ByteLen,
+    /// `max_objects_memory`: memory of the master that what it knows of objects may take, about.
+    pub objects_memory: ByteLen,
     /// Seed of the key hash; random for each process.
     pub hash_seed: u64,
     /// The first id of a replica, at least 1 and below 2^63; random for each process, so that ids of different lives differ.
@@ -149,6 +153,8 @@ impl Default for CatalogSettings {
             tenants_max: 4096,
             tenant_high_watermark: 0.90,
             unfinished_per_client: None,
+            key_max: ByteLen(64 << 10),
+            objects_memory: ByteLen(1 << 50),
             hash_seed: 0,
             first_replica_id: 1,
         }

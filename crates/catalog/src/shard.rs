@@ -246,9 +246,9 @@ impl ShardState {
         self.order.as_mut()?.next(tenant, &self.slab, now, budget)
     }
 
-    /// Objects, unfinished puts, and soft pins.
-    pub fn counts(&self) -> [u64; 3] {
-        [self.table.len() as u64, u64::from(self.unfinished.len()), self.soft_pins.len() as u64]
+    /// Objects, unfinished puts, soft pins, and the memory that all of it takes.
+    pub fn counts(&self) -> [u64; 4] {
+        [self.table.len() as u64, u64::from(self.unfinished.len()), self.soft_pins.len() as u64, self.slab.weight()]
     }
 
     /// The entry of every key, in no order.

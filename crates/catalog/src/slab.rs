@@ -8,6 +8,7 @@ use std::ops::{Index, IndexMut};
 
 use crate::entry::{Entry, NIL};
 use crate::evict::SLOTS_PER_SHARD;
+use crate::key::KeyBytes;
 
 /// 30 entries of 136 bytes fill a page: 4080 of 4096 bytes.
 const CHUNK: u32 = 30;
@@ -29,11 +30,29 @@ pub(crate) struct Slab {
     /// Numbers of chunks without memory.
     unused: Vec<u32>,
     taken: u32,
+    /// Bytes of keys outside the entries.
+    long_keys: u64,
 }
+
+/// What an object takes of the master's memory beside a long key: its entry, its places in the tables of its shard and its
+/// segment, and what the allocator rounds up.
+const OBJECT_BYTES: u64 = 256;
 
 impl Slab {
     pub const fn new() -> Self {
-        Slab { chunks: Vec::new(), open: NIL, unused: Vec::new(), taken: 0 }
+        Slab { chunks: Vec::new(), open: NIL, unused: Vec::new(), taken: 0, long_keys: 0 }
+    }
+
+    /// Bytes of the master's memory that these objects take, about.
+    pub fn weight(&self) -> u64 {
+        u64::from(self.taken) * OBJECT_BYTES + self.long_keys
+    }
+
+    /// Gives a reserved slot its key.
+    pub fn name(&mut self, slot: u32, key: &[u8]) {
+        let key = KeyBytes::new(key);
+        self.long_keys += key.outside();
+        self[slot].key = key;
     }
 
     /// A vacant slot, to be filled by the caller. `None` when the shard has 4 million entries.
@@ -59,6 +78,7 @@ impl Slab {
         let at = slot / CHUNK;
         let vacant = self.chunk(at).vacant;
         let entry = std::mem::replace(&mut self[slot], Entry::vacant(vacant));
+        self.long_keys -= entry.key.outside();
         let chunk = self.chunk_mut(at);
         chunk.vacant = slot;
         chunk.taken -= 1;
@@ -162,11 +182,10 @@ impl IndexMut<u32> for Slab {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key::KeyBytes;
 
     fn fill(slab: &mut Slab) -> u32 {
         let slot = slab.reserve().expect("there is room");
-        slab[slot].key = KeyBytes::new(b"k");
+        slab.name(slot, b"k");
         slot
     }
 

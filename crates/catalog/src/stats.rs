@@ -26,6 +26,8 @@ macro_rules! stats {
 stats! {
     /// Gauge: objects, readable or being written.
     keys,
+    /// Gauge: bytes of the master's memory that they take, about.
+    objects_memory_bytes,
     /// Gauge: puts that neither ended nor were revoked.
     unfinished,
     /// Gauge: objects with a soft pin, expired ones that eviction has not met yet included.

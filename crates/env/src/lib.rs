@@ -9,12 +9,16 @@
     reason = "this crate is the one place where they are used"
 )]
 
+mod memory;
+
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use yb_types::{MonotonicTime, Uuid};
+
+pub use memory::memory_limit;
 
 /// A monotonic clock; clones show the same time.
 #[derive(Clone, Debug)]

@@ -353,6 +353,8 @@ fn catalog(values: &Values) -> Result<CatalogSettings, SettingsError> {
         tenant_high_watermark: tenant_watermark(values),
         segments_max: whole(values, "max_segments"),
         segments_per_client_max: whole(values, "max_segments_per_client"),
+        key_max: ByteLen(values.number("max_key_bytes")),
+        objects_memory: objects_memory(values.number("max_objects_memory")),
         unfinished_per_client: Some(values.number("max_unfinished_per_client")).filter(|bytes| *bytes > 0).map(ByteLen),
         hash_seed: Rng::from_entropy().next_u64(),
         first_replica_id: first_replica_id(),
@@ -361,6 +363,15 @@ fn catalog(values: &Values) -> Result<CatalogSettings, SettingsError> {
     settings.check().map_err(|error| SettingsError::Conflict(error.to_string()))?;
     Ok(settings)
 }
+
+/// What is set, or half of what this process may use.
+fn objects_memory(set: u64) -> ByteLen {
+    let half = || yb_env::memory_limit().map_or(OBJECTS_MEMORY_UNTOLD, |limit| limit / 2);
+    ByteLen(if set > 0 { set } else { half() })
+}
+
+/// Where nobody tells how much memory there is.
+const OBJECTS_MEMORY_UNTOLD: u64 = 16 << 30;
 
 /// Where this life of the master starts to number replicas: above the numbers of every earlier life, as long as the time of
 /// day goes forward and no life made a million a millisecond.

@@ -144,6 +144,8 @@ mod tests {
         "max_total_finished_tasks",
         "max_total_pending_tasks",
         "max_total_processing_tasks",
+        "max_key_bytes",
+        "max_objects_memory",
         "max_unfinished_per_client",
         "pending_task_timeout_sec",
         "processing_task_timeout_sec",

@@ -77,7 +77,7 @@ pub(crate) struct Waiting {
 
 impl Waiting {
     fn waits(&self) -> bool {
-        self.refused.iter().any(|(_, refusal)| *refusal == PutRefusal::NoSpace)
+        self.refused.iter().any(|(_, refusal)| refusal.waits())
     }
 
     fn give_up(&mut self) {
@@ -92,13 +92,12 @@ impl Waiting {
     fn try_again(&mut self, catalog: &Catalog, now: MonotonicTime, rng: &mut Rng, effects: &mut Effects) {
         let WaitingStart { start, caller, config, items, .. } = &mut self.start;
         caller.now = now;
-        let again: Vec<usize> =
-            self.refused.iter().filter(|(_, why)| *why == PutRefusal::NoSpace).map(|(at, _)| *at).collect();
+        let again: Vec<usize> = self.refused.iter().filter(|(_, why)| why.waits()).map(|(at, _)| *at).collect();
         let groups = config.group_ids.as_ref();
         let groups = groups.map(|ids| again.iter().filter_map(|&at| ids.get(at).cloned()).collect());
         let config = ReplicateConfig { group_ids: groups, ..config.clone() };
         let call = PutCall { caller: *caller, config: &config, allow_empty: true };
-        self.refused.retain(|(_, why)| *why != PutRefusal::NoSpace);
+        self.refused.retain(|(_, why)| !why.waits());
         let refused = &mut self.refused;
         let keys = again.iter().map(|&at| (&items[at].0, items[at].1));
         let mut random = || rng.next_u64();

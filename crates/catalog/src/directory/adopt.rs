@@ -12,7 +12,7 @@ use crate::effects::Effects;
 use crate::entry::{Entry, Replica, Replicas, flag};
 use crate::evict::{Newcomers, SLOTS_PER_SHARD};
 use crate::extras::SoftPin;
-use crate::key::{KeyBytes, KeyHash, Tenant};
+use crate::key::{KeyHash, Tenant};
 use crate::planted::{Fault, planted};
 use crate::segment::MountedSegment;
 use crate::shard::ShardState;
@@ -146,7 +146,10 @@ impl Catalog {
         }
         let reading = reading?;
         let is_gone = self.relearning.is_gone(hash.whole) && !planted(Fault::AdoptGone);
-        if is_gone || self.tenants.is_closed(tenant) {
+        if is_gone || self.tenants.is_closed(tenant) || self.is_too_long(record.key) {
+            return None;
+        }
+        if found.is_none() && self.is_overweight(&state, record.key) {
             return None;
         }
         let (slot, is_new) = match found {
@@ -220,8 +223,8 @@ impl Catalog {
         (replica, generation): (Replica, Generation),
     ) {
         let Judged { record, tenant, hash, now, leased_until, .. } = *judged;
+        state.slab.name(slot, record.key);
         let entry = &mut state.slab[slot];
-        entry.key = KeyBytes::new(record.key);
         entry.tenant = tenant;
         entry.creator = record.writer;
         entry.size = record.size;

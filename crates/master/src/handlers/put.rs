@@ -91,7 +91,7 @@ fn reserve<'k>(
     if let Err(error) = written {
         return reply.failed(error);
     }
-    let waits = refused.iter().any(|(_, refusal)| *refusal == PutRefusal::NoSpace);
+    let waits = refused.iter().any(|(_, refusal)| refusal.waits());
     if waits && let Some(until) = shared.waiting.admit(caller.client, count, context.now()) {
         let (deferred, outcome) = reply.defer();
         let items = items.map(|(key, size)| (key.to_vec(), size)).collect();

@@ -45,7 +45,9 @@ const REFUSALS: &[(&str, &[PutRefusal])] = &[
     ("tenant_not_registered", &[PutRefusal::TenantNotRegistered]),
     ("quota_exceeded", &[PutRefusal::QuotaExceeded]),
     ("larger_than_quota", &[PutRefusal::LargerThanQuota]),
+    ("master_full", &[PutRefusal::MasterFull]),
     ("empty_key", &[PutRefusal::EmptyKey]),
+    ("name_too_long", &[PutRefusal::NameTooLong]),
     ("empty_object", &[PutRefusal::EmptyObject]),
     (
         "config",

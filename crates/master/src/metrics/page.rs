@@ -50,6 +50,11 @@ fn write_catalog(out: &mut TextWriter, stats: &Stats) {
         ("master_soft_pin_key_count", "Objects with a soft pin", stats.soft_pins),
         ("mem_cache_nums_", "Objects with a memory replica", stats.keys.saturating_sub(stats.unfinished)),
         ("master_put_start_discarded_staging_size", "Bytes that wait for a writer or reader", stats.withheld_bytes),
+        (
+            "yuebing_objects_memory_bytes",
+            "Memory that what is known of objects takes, about",
+            stats.objects_memory_bytes,
+        ),
         ("yuebing_unfinished_puts", "Puts that have not ended", stats.unfinished),
         ("yuebing_segments", "Mounted segments", stats.segments),
         (

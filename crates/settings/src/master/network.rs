@@ -87,6 +87,22 @@ pub(super) const LIMITS: &[Setting] = &[
     )
     .range(1 << 20, 1 << 50),
     Setting::ours(
+        "max_key_bytes",
+        Kind::Bytes,
+        "64KiB",
+        "Longest key, and longest name of a group. Longer ones are refused (-600).",
+    )
+    .range(64, 64 << 20)
+    .live(),
+    Setting::ours(
+        "max_objects_memory",
+        Kind::Bytes,
+        "0",
+        "Memory of the master that what it knows of objects may take, about; above, objects are evicted, and puts are refused until some are. 0: half of what this process may use (of the host, or of its control group).",
+    )
+    .range(0, 1 << 50)
+    .live(),
+    Setting::ours(
         "max_unfinished_per_client",
         Kind::Bytes,
         "0",

@@ -54,6 +54,18 @@ fn a_node_is_emptied_and_may_go_and_a_drain_can_be_taken_back() {
     let drain = |more: &[&str]| master.command(&[&["node", "drain"], more].concat());
     let nobody = drain(&[]);
     assert!(code(&nobody) == 2 && error_text(&nobody).contains(&name(&node)), "{}", error_text(&nobody));
+    for contradiction in [
+        &["--cancel", "--deadline=5"][..],
+        &["--cancel", "--watch"],
+        &["--cancel", "--no-wait"],
+        &["--cancel", "--to=10.9.9.9"],
+        &["--no-wait", "--watch"],
+    ] {
+        let refused = drain(&[&[name(&node).as_str()], contradiction].concat());
+        assert!(code(&refused) == 2 && error_text(&refused).contains("cannot be used with"), "{contradiction:?}");
+    }
+    let refused = drain(&["--job=1", "--concurrency=2"]);
+    assert!(code(&refused) == 2 && error_text(&refused).contains("cannot be used with"), "{}", error_text(&refused));
     let unknown = drain(&["10.9.9.9"]);
     assert!(code(&unknown) == 1 && error_text(&unknown).contains(&name(&node)), "{}", error_text(&unknown));
 

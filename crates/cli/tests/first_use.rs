@@ -71,6 +71,11 @@ fn a_removal_of_many_tells_what_stayed_and_why() {
     let said = error_text(&first);
     assert_eq!((code(&first), text(&first).as_str()), (1, "removed 1\n"), "{said}");
     assert!(said.contains("1 object was not removed") && said.contains("--force"), "{said}");
+    // An empty variable of a script is no reason to remove everything.
+    for flag in ["--prefix=", "--regex="] {
+        let empty = pool.run(&["rm", flag, "--force"]);
+        assert!(code(&empty) == 2 && error_text(&empty).contains("--all"), "{}", error_text(&empty));
+    }
     // The text of a prefix is no pattern.
     assert_eq!(text(&pool.run(&["rm", "--prefix", "a."])), "removed 1\n");
     let json = pool.run(&["rm", "--all", "--json"]);

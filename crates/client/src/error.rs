@@ -133,6 +133,8 @@ pub struct MasterFailure {
     pub elapsed: Duration,
     /// True if the time ran out, false if the connection failed.
     pub timed_out: bool,
+    /// Somebody is there and refuses this client (another secret or certificate), or is no master: waiting does not help.
+    pub refused: bool,
 }
 
 /// A daemon that did not answer its dummy client.
@@ -199,7 +201,8 @@ impl Error {
         match self {
             Error::Busy | Error::LeaseExpired => true,
             Error::NoSpace(why) => why.retryable(),
-            Error::MasterUnreachable(_) | Error::DaemonUnreachable(_) => true,
+            Error::MasterUnreachable(f) => !f.refused,
+            Error::DaemonUnreachable(_) => true,
             Error::Transfer(f) => f.retryable,
             Error::Refused { code, .. } => matches!(
                 *code,
@@ -233,6 +236,7 @@ mod tests {
                 reason: "refused".into(),
                 elapsed: Duration::from_millis(3),
                 timed_out,
+                refused: false,
             }))
         };
         assert_eq!(Error::NotFound.code().0, -704);

@@ -72,6 +72,7 @@
 #![forbid(unsafe_code)]
 
 mod asynchronous;
+mod awaited;
 mod bell;
 mod client;
 mod config;
@@ -112,6 +113,7 @@ mod suspects;
 mod tasks;
 
 pub use asynchronous::AsyncClient;
+pub use awaited::{AwaitedMaster, AwaitingPage};
 pub use client::{Client, Health};
 pub use config::{ClientBuilder, ClientConfig, MIN_SEGMENT_BYTES, MetricsConfig, P2P_HANDSHAKE, RPC_ONLY};
 pub use counters::{Durations, LATENCY_BOUNDS_US, MetricsSnapshot};

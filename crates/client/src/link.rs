@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use smallvec::{SmallVec, smallvec};
 use yb_env::Clock;
-use yb_rpc::{ClientPool, ClientSettings, RpcAddress, RpcError};
+use yb_rpc::{ClientPool, ClientSettings, Retry, RpcAddress, RpcError};
 use yb_secure::Security;
 use yb_types::{
     ClientId, ClientStatus, ErrorCode, MonotonicTime, ReplicaDescriptor, ReplicaId, ReplicateConfig, Segment, SegmentId,
@@ -240,8 +240,8 @@ impl MasterLink {
         let reply = answer.map_err(|error| self.unanswered(rpc, deadline, &error))?;
         let limits = Limits { max_elements: REPLY_ELEMENTS };
         let decoded = yb_wire::decode_reply::<C>(table, &reply, limits).map_err(|error| {
-            let failure = self.failure(rpc, deadline, format!("its answer makes no sense: {error}"), false);
-            Error::MasterUnreachable(Box::new(failure))
+            let failure = self.failure(rpc, deadline, format!("its answer makes no sense: {error}"));
+            Error::MasterUnreachable(Box::new(MasterFailure { refused: true, ..failure }))
         })?;
         Ok(read(decoded))
     }
@@ -255,12 +255,14 @@ impl MasterLink {
             _ => {}
         }
         let timed_out = matches!(error, RpcError::TimedOut { .. } | RpcError::ConnectTimeout { .. });
-        Error::MasterUnreachable(Box::new(self.failure(rpc, deadline, error.to_string(), timed_out)))
+        let refused = error.retry() == Retry::Useless;
+        let failure = self.failure(rpc, deadline, error.to_string());
+        Error::MasterUnreachable(Box::new(MasterFailure { timed_out, refused, ..failure }))
     }
 
-    fn failure(&self, rpc: &'static str, deadline: &Deadline, reason: String, timed_out: bool) -> MasterFailure {
+    fn failure(&self, rpc: &'static str, deadline: &Deadline, reason: String) -> MasterFailure {
         let elapsed = deadline.elapsed(self.now());
-        MasterFailure { address: self.address.clone(), rpc, reason, elapsed, timed_out }
+        MasterFailure { address: self.address.clone(), rpc, reason, elapsed, timed_out: false, refused: false }
     }
 
     /// A request whose answer is nothing or a code.
@@ -522,7 +524,7 @@ impl MasterLink {
             return Ok(answers);
         }
         let reason = format!("{} answers for {expected} keys", answers.len());
-        Err(Error::MasterUnreachable(Box::new(self.failure(rpc, deadline, reason, false))))
+        Err(Error::MasterUnreachable(Box::new(self.failure(rpc, deadline, reason))))
     }
 }
 

@@ -26,7 +26,7 @@ use crate::leases::LeaseKeeper;
 use crate::link::{LinkSettings, MasterLink};
 use crate::ops::Sessions;
 use crate::pace::Pace;
-use crate::page::{self, PageServer};
+use crate::page::{self, Book, PageServer};
 use crate::report::{Reporter, Told};
 use crate::room::RoomKnown;
 use crate::suspects::Suspects;
@@ -111,7 +111,7 @@ impl Core {
             core.mount_new(core.config.global_segment_size, core.config.segment_memory)?;
         }
         let core = Arc::new(core);
-        let page = page.map(|listener| PageServer::start(listener, Arc::downgrade(&core))).transpose()?;
+        let page = page.map(|listener| PageServer::start(listener, Book::Of(Arc::downgrade(&core)))).transpose()?;
         let reporter = Reporter::start(&core)?;
         *core.told.lock() = Told { page, _reporter: reporter };
         Ok(core)

@@ -9,6 +9,8 @@ use yb_daemon::{BadUsers, DaemonSettings, Users};
 use yb_secure::{Security, SecurityError, SecuritySettings};
 use yb_settings::Values;
 
+use crate::MasterWait;
+
 /// How a node is set up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeConfig {
@@ -45,6 +47,8 @@ pub struct NodeConfig {
     pub dummies: Option<DummyService>,
     /// Port of the HTTP page at `listen_host`; `None`: none is served.
     pub page_port: Option<u16>,
+    /// How long it waits for a master that does not answer when the node starts.
+    pub master_wait: MasterWait,
     /// Who may connect, and how; `None`: everybody, over the plain wire.
     pub security: Option<Arc<Security>>,
 }
@@ -93,6 +97,13 @@ fn drain_time(values: &Values) -> Duration {
     Duration::from_secs(if stays { 0 } else { values.number("drain_seconds") })
 }
 
+fn master_wait(values: &Values) -> MasterWait {
+    match u64::try_from(values.signed("master_wait_seconds")) {
+        Ok(seconds) => MasterWait::Limited(Duration::from_secs(seconds)),
+        Err(_) => MasterWait::Unlimited,
+    }
+}
+
 impl NodeConfig {
     /// From settings of [`crate::NODE`].
     ///
@@ -122,6 +133,7 @@ impl NodeConfig {
             tenant_id: values.text("tenant_id").to_owned(),
             dummies: values.flag("serve_dummies").then_some(dummies),
             page_port: values.flag("enable_http_server").then(|| port("http_port")),
+            master_wait: master_wait(values),
             security: Security::open(&SecuritySettings::from_values(values, |name| std::env::var(name).ok())?)?,
         })
     }
@@ -139,7 +151,7 @@ impl NodeConfig {
             port if port == 0 || in_store => name(&host),
             port => format!("{}:{port}", name(&host)),
         };
-        let page = self.page_port.map(|port| self.listen_at(port)).transpose()?;
+        let page = self.page_at()?;
         Ok(ClientConfig {
             local_hostname,
             page,
@@ -158,6 +170,24 @@ impl NodeConfig {
             segment_file: (!self.segment_file.is_empty()).then(|| self.segment_file.clone().into()),
             ..ClientConfig::default()
         })
+    }
+
+    /// What is needed to ask whether the master is there.
+    pub(crate) fn probe(&self) -> ClientConfig {
+        ClientConfig {
+            master_address: self.master_address.clone(),
+            tenant_id: self.tenant_id.clone(),
+            security: self.security.clone(),
+            ..ClientConfig::default()
+        }
+    }
+
+    /// Where the HTTP page is; `None`: there is none.
+    ///
+    /// # Errors
+    /// [`ConfigError::Listen`].
+    pub(crate) fn page_at(&self) -> Result<Option<SocketAddr>, ConfigError> {
+        self.page_port.map(|port| self.listen_at(port)).transpose()
     }
 
     /// The daemon beside it; `None`: dummy clients are not served.
@@ -224,6 +254,14 @@ mod tests {
         let seconds = |arguments: &[&str]| config(arguments).drain.as_secs();
         assert_eq!((seconds(&[]), seconds(&["--drain_seconds=0"]), seconds(&["--drain_seconds=60"])), (3, 0, 60));
         assert_eq!(seconds(&["--segment_file=/dev/shm/x", "--drain_seconds=60"]), 0);
+    }
+
+    #[test]
+    fn a_node_waits_for_its_master_unless_told_otherwise() {
+        let wait = |arguments: &[&str]| config(arguments).master_wait;
+        assert_eq!(wait(&[]), MasterWait::Unlimited);
+        assert_eq!(wait(&["--master_wait_seconds=0"]), MasterWait::NONE);
+        assert_eq!(wait(&["--master_wait_seconds=90"]), MasterWait::Limited(Duration::from_secs(90)));
     }
 
     #[test]

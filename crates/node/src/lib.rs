@@ -6,15 +6,17 @@
 //!
 //! Invariants: nothing is advertised before it listens; a node that says it is ready is mounted; SIGTERM and SIGINT end
 //! it with exit code 0 within a second of the time that it has for moving its objects to others (`drain_seconds`), and the
-//! master knows at once.
+//! master knows at once. A node that finds no master waits for it, holds nothing meanwhile, and ends at once when it is asked to.
 #![forbid(unsafe_code)]
 
 mod config;
 mod node;
 mod process;
 mod settings;
+mod vigil;
 
 pub use config::{ConfigError, DummyService, NodeConfig};
 pub use node::{Node, NodeError};
 pub use process::run;
 pub use settings::NODE;
+pub use vigil::MasterWait;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use yb_client::{Client, Departure, Error, Health, MetricsSnapshot, patiently};
 use yb_daemon::{Daemon, Doors, StartError};
 
+use crate::vigil::Vigil;
 use crate::{ConfigError, NodeConfig};
 
 /// Why a node did not start.
@@ -16,6 +17,17 @@ pub enum NodeError {
     /// It could not join the pool.
     #[error(transparent)]
     Client(#[from] Error),
+    /// Nobody answered at the master's address for as long as it was to wait.
+    #[error("no master answers at {master}: {reason}")]
+    NoMaster {
+        /// The address.
+        master: String,
+        /// What the last try met.
+        reason: String,
+    },
+    /// It was told to end while it waited for its master. Nothing had begun.
+    #[error("ended while it waited for the master")]
+    Ended,
     /// It could not open its doors to dummy clients.
     #[error("{0}{advice}", advice = advice(.0))]
     Daemon(#[from] StartError),
@@ -35,6 +47,16 @@ fn advice(error: &StartError) -> &'static str {
     }
 }
 
+/// The ports at which dummy clients call. The port is part of the node's name: without it, the name may be that of a node
+/// that is well.
+fn open_doors(config: &NodeConfig) -> Result<Option<Doors>, NodeError> {
+    let open = |settings| {
+        // Who comes after a process that was killed finds its port in use until its memory is freed.
+        if config.segment_file.is_empty() { Doors::open(&settings) } else { patiently(|| Doors::open(&settings)) }
+    };
+    Ok(config.daemon()?.map(open).transpose()?)
+}
+
 /// A node that has joined the pool; it leaves when stopped or dropped.
 #[derive(Debug)]
 pub struct Node {
@@ -45,20 +67,27 @@ pub struct Node {
 }
 
 impl Node {
-    /// Makes the memory, listens, and joins the pool.
+    /// Waits for the master as long as `config` says and `goes_on` does not say no, makes the memory, listens, and joins
+    /// the pool.
     ///
     /// # Errors
     /// [`NodeError`]; nothing is left behind.
-    pub fn start(config: &NodeConfig) -> Result<Node, NodeError> {
-        // The port is part of the node's name: without it, the name may be that of a node that is well.
-        let open = |settings| {
-            // Who comes after a process that was killed finds its port in use until its memory is freed.
-            if config.segment_file.is_empty() { Doors::open(&settings) } else { patiently(|| Doors::open(&settings)) }
-        };
-        let doors = config.daemon()?.map(open).transpose()?;
-        let client = Client::connect(config.client()?)?;
-        let daemon = doors.map(|doors| doors.serve(client.clone())).transpose()?;
-        Ok(Node { daemon, client, drain: config.drain })
+    pub fn start(config: &NodeConfig, mut goes_on: impl FnMut() -> bool) -> Result<Node, NodeError> {
+        // A port that is taken is told now, not when the master has come.
+        drop(open_doors(config)?);
+        let mut vigil = Vigil::begin(config);
+        loop {
+            vigil.keep(&mut goes_on)?;
+            // Who calls while nobody serves is refused, and does not wait for an answer: the doors were shut meanwhile.
+            let doors = open_doors(config)?;
+            let client = match Client::connect(config.client()?) {
+                // It went again.
+                Err(Error::MasterUnreachable(failure)) if !failure.refused && !vigil.is_over() => continue,
+                client => client?,
+            };
+            let daemon = doors.map(|doors| doors.serve(client.clone())).transpose()?;
+            return Ok(Node { daemon, client, drain: config.drain });
+        }
     }
 
     /// The daemon that serves dummy clients, if there is one.

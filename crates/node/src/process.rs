@@ -8,7 +8,7 @@ use signal_hook::iterator::Signals;
 use tracing_subscriber::filter::LevelFilter;
 use yb_settings::{Arguments, Values, help_plain, parse_arguments};
 
-use crate::{NODE, Node, NodeConfig};
+use crate::{NODE, Node, NodeConfig, NodeError};
 
 /// Exit code of a process that was called wrongly.
 const USAGE: u8 = 2;
@@ -17,7 +17,7 @@ const USAGE: u8 = 2;
 ///
 /// The first signal lets it move what it holds to other nodes, for `drain_seconds`; a second one ends that.
 ///
-/// Exit codes: 0 after a signal, 1 when the node could not start, 2 for wrong arguments.
+/// Exit codes: 0 after a signal, also while it waits for its master; 1 when the node could not start, 2 for wrong arguments.
 pub fn run(program: &str, arguments: &[String]) -> ExitCode {
     let environment = |name: &str| std::env::var(name).ok();
     let values = match parse_arguments(&NODE, arguments, &environment) {
@@ -56,9 +56,13 @@ fn serve(program: &str, values: &Values) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let started = NodeConfig::from_values(values).map_err(Into::into).and_then(|config| Node::start(&config));
-    let node = match started {
+    let config = NodeConfig::from_values(values).map_err(NodeError::from);
+    let node = match config.and_then(|config| Node::start(&config, || signals.pending().next().is_none())) {
         Ok(node) => node,
+        Err(NodeError::Ended) => {
+            tracing::info!("asked to end while it waited for the master");
+            return ExitCode::SUCCESS;
+        }
         Err(error) => {
             eprintln!("{program}: {error}");
             return ExitCode::FAILURE;

@@ -21,6 +21,8 @@ pub static NODE: Table = Table {
                     .unit(Unit::Address),
                 Setting::peer("port", Kind::U32, "50052", "Port at which dummy clients of this host call, and of the node's name. 0 takes any free one.")
                     .port(),
+                Setting::ours("master_wait_seconds", Kind::I32, "-1", "Seconds for which a node that starts waits for a master that does not answer. -1: as long as it takes. 0: it ends with code 1 at once. An address that is none, another secret, certificate or version end it at once in any case.")
+                    .range(-1, i32::MAX as i128),
                 Setting::ours("advertise_host", Kind::Text, "", "Host that others are told to connect to. Empty takes host; if that is 0.0.0.0, the address from which this machine reaches the master.")
                     .unit(Unit::Address),
                 Setting::ours("handshake_port", Kind::U32, "0", "Port of the handshake with other nodes and clients. 0 takes any free one.").port(),

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::{Arc, mpsc};
 
 use common::{ECHO, Harness, LATER, PATIENCE, backends, echo, frame, read_reply, start, start_with};
-use yb_rpc::{BackendChoice, ClientPool, ClientSettings, RpcError, ServerLimits, ServerSettings};
+use yb_rpc::{BackendChoice, ClientPool, ClientSettings, Retry, RpcError, ServerLimits, ServerSettings};
 use yb_secure::{Refusal, Secret, Security, SecuritySettings};
 
 const SECRET: &str = "a secret that nobody sees";
@@ -71,8 +71,9 @@ fn who_is_not_let_in_learns_why_and_costs_nothing() {
         let harness = serve(backend, &settings(Some(SECRET), None));
         let other = client(&harness, &settings(Some("the secret of somebody"), None));
         let deadline = other.deadline_in(PATIENCE);
-        let text = other.call(ECHO, b"", deadline).unwrap_err().to_string();
-        assert!(text.contains(&Refusal::WrongSecret.to_string()), "{text}");
+        let error = other.call(ECHO, b"", deadline).unwrap_err();
+        assert!(error.to_string().contains(&Refusal::WrongSecret.to_string()), "{error}");
+        assert_eq!(error.retry(), Retry::Useless, "the same secret is refused again");
         let (done, answer) = mpsc::channel();
         other.submit(ECHO, Vec::new(), deadline, move |result| done.send(result).unwrap());
         let text = answer.recv_timeout(PATIENCE).unwrap().unwrap_err().to_string();

@@ -38,6 +38,16 @@ pub enum SecureError {
     TimedOut,
 }
 
+impl SecureError {
+    /// Whether another try would end the same way until somebody changes a setting: another secret, certificate or mode.
+    pub fn is_refusal(&self) -> bool {
+        match self {
+            SecureError::Refused(Refusal::Crowded) | SecureError::Broken(_) | SecureError::TimedOut => false,
+            SecureError::Refused(_) | SecureError::Tls(_) | SecureError::Unproven => true,
+        }
+    }
+}
+
 impl From<io::Error> for SecureError {
     fn from(error: io::Error) -> Self {
         match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {

@@ -94,6 +94,14 @@ pub struct LsArgs {
     pub json: bool,
 }
 
+/// What an empty variable of a script leaves must not remove everything.
+fn some_text(text: &str) -> Result<String, String> {
+    if text.is_empty() {
+        return Err("it is empty and would remove every key; to remove all, say --all".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
 /// `rm`
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("what").required(true).args(["keys", "prefix", "regex", "all"]))]
@@ -102,10 +110,10 @@ pub struct RmArgs {
     #[arg(value_name = "KEY")]
     pub keys: Vec<OsString>,
     /// All keys that begin with this
-    #[arg(long)]
+    #[arg(long, value_parser = some_text)]
     pub prefix: Option<String>,
     /// All keys in which this ECMAScript pattern is found
-    #[arg(long, value_name = "PATTERN")]
+    #[arg(long, value_name = "PATTERN", value_parser = some_text)]
     pub regex: Option<String>,
     /// All keys
     #[arg(long)]

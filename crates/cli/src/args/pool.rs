@@ -28,19 +28,24 @@ pub struct DrainArgs {
     #[arg(value_name = "NODE", conflicts_with = "job")]
     pub nodes: Vec<String>,
     /// Only these nodes take the objects [default: all others]
-    #[arg(long, value_name = "NODE")]
+    #[arg(long, value_name = "NODE", conflicts_with_all = ["job", "cancel"])]
     pub to: Vec<String>,
     /// Moves under way at a time
-    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..), conflicts_with_all = ["job", "cancel"])]
     pub concurrency: u32,
     /// Give up after so many seconds; what was moved by then stays where it is [default: as long as something moves]
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        value_parser = clap::value_parser!(u32).range(1..=86_400),
+        conflicts_with_all = ["job", "cancel"]
+    )]
     pub deadline: Option<u32>,
     /// Begin it and do not wait for its end
-    #[arg(long, conflicts_with = "watch")]
+    #[arg(long, conflicts_with_all = ["watch", "cancel"])]
     pub no_wait: bool,
     /// Wait for the end, as without it
-    #[arg(long, hide = true)]
+    #[arg(long, hide = true, conflicts_with = "cancel")]
     pub watch: bool,
     /// A drain that runs already, or has ended
     #[arg(long, value_name = "ID")]

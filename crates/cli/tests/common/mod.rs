@@ -91,7 +91,12 @@ pub struct Master {
 
 impl Master {
     pub fn start(more: &[&str]) -> Master {
-        let (port, admin) = (free_port(), free_port());
+        Master::start_at(free_port(), more)
+    }
+
+    /// At a port that somebody knows already.
+    pub fn start_at(port: u16, more: &[&str]) -> Master {
+        let admin = free_port();
         let mut flags = vec![
             "master".to_owned(),
             "--rpc_address=127.0.0.1".to_owned(),

@@ -16,8 +16,30 @@ mod text;
 pub(crate) use server::{PageServer, listen};
 pub(crate) use text::summary;
 
+use std::sync::Weak;
+
 use crate::Health;
 use crate::core::Core;
+
+/// What a page tells of.
+#[derive(Clone, Debug)]
+pub(crate) enum Book {
+    /// A client, for as long as it lives.
+    Of(Weak<Core>),
+    /// One that waits for its master: there is no client yet.
+    Awaiting,
+}
+
+impl Book {
+    /// What it says under `path`; `None`: its client is gone.
+    fn answer(&self, path: &str) -> Option<Answer> {
+        match (self, path) {
+            (Book::Of(core), path) => core.upgrade().map(|core| answer(&core, path)),
+            (Book::Awaiting, "/health") => Some(unwell("waiting for the master", 2)),
+            (Book::Awaiting, _) => Some(Answer::text("503 Service Unavailable", "waiting for the master\n")),
+        }
+    }
+}
 
 /// An answer.
 #[derive(Debug, PartialEq, Eq)]
@@ -63,12 +85,19 @@ fn answer(core: &Core, path: &str) -> Answer {
 }
 
 fn health(health: Health) -> Answer {
-    let (status, state, code) = match health {
-        Health::Healthy => ("200 OK", "healthy", 0),
-        Health::Closed => ("503 Service Unavailable", "closed", 1),
-        Health::MasterUnreachable => ("503 Service Unavailable", "master unreachable", 2),
-    };
-    Answer { status, kind: "application/json", body: format!("{{\"status\":\"{state}\",\"code\":{code}}}") }
+    match health {
+        Health::Healthy => state("200 OK", "healthy", 0),
+        Health::Closed => unwell("closed", 1),
+        Health::MasterUnreachable => unwell("master unreachable", 2),
+    }
+}
+
+fn unwell(name: &str, code: u32) -> Answer {
+    state("503 Service Unavailable", name, code)
+}
+
+fn state(status: &'static str, name: &str, code: u32) -> Answer {
+    Answer { status, kind: "application/json", body: format!("{{\"status\":\"{name}\",\"code\":{code}}}") }
 }
 
 #[cfg(test)]

@@ -2,14 +2,13 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::request::{LONGEST, Wish, read};
-use super::{Answer, answer};
-use crate::core::Core;
+use super::{Answer, Book};
 use crate::{Error, Result};
 
 /// Visitors at a time; more are turned away.
@@ -33,13 +32,13 @@ pub(crate) struct PageServer {
 }
 
 impl PageServer {
-    /// Serves it at an open port.
-    pub(crate) fn start(listener: TcpListener, core: Weak<Core>) -> Result<Self> {
+    /// Serves what the book says at an open port.
+    pub(crate) fn start(listener: TcpListener, book: Book) -> Result<Self> {
         let failed = |error: std::io::Error| Error::setup(STAGE, error);
         let address = listener.local_addr().map_err(failed)?;
         let stop = Arc::new(AtomicBool::new(false));
         let of_thread = Arc::clone(&stop);
-        let thread = yb_env::spawn_thread("yb-page", move || serve(&listener, &of_thread, &core)).map_err(failed)?;
+        let thread = yb_env::spawn_thread("yb-page", move || serve(&listener, &of_thread, &book)).map_err(failed)?;
         Ok(PageServer { address, stop, thread: Some(thread) })
     }
 
@@ -70,7 +69,7 @@ impl Drop for PageServer {
     }
 }
 
-fn serve(listener: &TcpListener, stop: &AtomicBool, core: &Weak<Core>) {
+fn serve(listener: &TcpListener, stop: &AtomicBool, book: &Book) {
     let visitors = Arc::new(AtomicUsize::new(0));
     while !stop.load(Ordering::SeqCst) {
         let Ok((stream, _)) = listener.accept() else {
@@ -85,10 +84,10 @@ fn serve(listener: &TcpListener, stop: &AtomicBool, core: &Weak<Core>) {
             visitors.fetch_sub(1, Ordering::SeqCst);
             continue;
         }
-        let (counted, core) = (Arc::clone(&visitors), Weak::clone(core));
+        let (counted, book) = (Arc::clone(&visitors), book.clone());
         let started = yb_env::spawn_thread("yb-visitor", move || {
             // Who leaves early is no error.
-            let _ = receive(stream, &core);
+            let _ = receive(stream, &book);
             counted.fetch_sub(1, Ordering::SeqCst);
         });
         if started.is_err() {
@@ -97,7 +96,7 @@ fn serve(listener: &TcpListener, stop: &AtomicBool, core: &Weak<Core>) {
     }
 }
 
-fn receive(mut stream: TcpStream, core: &Weak<Core>) -> std::io::Result<()> {
+fn receive(mut stream: TcpStream, book: &Book) -> std::io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let clock = yb_env::Clock::real();
@@ -108,8 +107,8 @@ fn receive(mut stream: TcpStream, core: &Weak<Core>) -> std::io::Result<()> {
         match read(&bytes) {
             Wish::Incomplete if bytes.len() < LONGEST && clock.now() < end => {}
             Wish::Incomplete => return Ok(()),
-            Wish::Get { path, head_only } => match core.upgrade() {
-                Some(core) => break (answer(&core, path), head_only),
+            Wish::Get { path, head_only } => match book.answer(path) {
+                Some(answer) => break (answer, head_only),
                 None => return Ok(()),
             },
             Wish::OtherMethod => break (Answer::text("405 Method Not Allowed", "only GET\n"), false),

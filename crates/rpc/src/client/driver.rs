@@ -257,7 +257,7 @@ impl Run {
             }
             Line::Securing(pending, since) => match pending.take() {
                 Some(Ok(socket)) => self.line = Line::Up(socket),
-                Some(Err(error)) => return Err(failed(&self.address, io::Error::other(error))),
+                Some(Err(error)) => return Err(RpcError::not_secured(&self.address, &error)),
                 None if self.settings.clock.now() >= since + self.settings.connect_timeout => {
                     return Err(RpcError::ConnectTimeout { address: self.address.clone() });
                 }

@@ -1,5 +1,6 @@
 //! Why a call brought no reply body, and whether it can be tried again.
 
+use yb_secure::SecureError;
 use yb_types::ErrorCode;
 
 use crate::RpcAddress;
@@ -13,6 +14,14 @@ pub enum RpcError {
         /// The server.
         address: RpcAddress,
         /// The operating system's words.
+        reason: String,
+    },
+    /// The server is there, and it or this side refuses the other one: another secret, certificate or mode. Nothing was sent.
+    #[error("cannot connect to {address}: {reason}")]
+    NotAdmitted {
+        /// The server.
+        address: RpcAddress,
+        /// Who does not trust whom, and why.
         reason: String,
     },
     /// No connection within the time. Nothing was sent.
@@ -76,13 +85,23 @@ pub enum Retry {
 }
 
 impl RpcError {
+    /// A connection that stands and could not be secured.
+    pub(super) fn not_secured(address: &RpcAddress, error: &SecureError) -> Self {
+        let (address, reason) = (address.clone(), error.to_string());
+        if error.is_refusal() {
+            RpcError::NotAdmitted { address, reason }
+        } else {
+            RpcError::Connect { address, reason }
+        }
+    }
+
     /// Whether the call can be made again.
     pub fn retry(&self) -> Retry {
         match self {
             RpcError::Connect { .. } | RpcError::ConnectTimeout { .. } => Retry::Safe,
             RpcError::TimedOut { .. } | RpcError::Closed { .. } => Retry::MayHaveRun,
             RpcError::Refused { code: 10, .. } => Retry::MayHaveRun,
-            RpcError::Refused { .. } | RpcError::Protocol { .. } => Retry::Useless,
+            RpcError::Refused { .. } | RpcError::Protocol { .. } | RpcError::NotAdmitted { .. } => Retry::Useless,
             RpcError::TooLarge { .. } | RpcError::ShutDown => Retry::Useless,
         }
     }

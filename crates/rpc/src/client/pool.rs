@@ -192,7 +192,7 @@ impl ClientPool {
             let failed = |reason: String| RpcError::Connect { address: self.address.clone(), reason };
             let left = deadline.since(self.settings.clock.now()).min(limit);
             let dialled = security.dial(socket, *server, left).map_err(|error| failed(error.to_string()))?;
-            socket = dialled.wait(left).map_err(|error| failed(error.to_string()))?;
+            socket = dialled.wait(left).map_err(|error| RpcError::not_secured(&self.address, &error))?;
         }
         let (address, clock) = (self.address.clone(), self.settings.clock.clone());
         Ok(Arc::new(Link::new(socket, address, clock, self.settings.max_reply_bytes)?))

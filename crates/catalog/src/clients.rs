@@ -130,6 +130,15 @@ impl Clients {
         self.by_id.get(&client).is_some_and(|known| known.in_good_standing)
     }
 
+    /// It has to mount anew.
+    pub fn set_strange(&mut self, client: ClientId) {
+        if let Some(known) = self.by_id.get_mut(&client)
+            && std::mem::replace(&mut known.in_good_standing, false)
+        {
+            self.good -= 1;
+        }
+    }
+
     pub fn set_good(&mut self, client: ClientId) {
         if let Some(known) = self.by_id.get_mut(&client)
             && !std::mem::replace(&mut known.in_good_standing, true)

@@ -205,6 +205,8 @@ pub enum UnmountCause {
     ClientExpired,
     /// Another client now has the same memory at the same endpoint, or answers at its address, so the old one is gone.
     Replaced,
+    /// Its memory was another master's meanwhile.
+    Elsewhere,
 }
 
 /// A segment that went away.

@@ -25,7 +25,7 @@ pub struct MountedSegment {
     /// Number of a [`SegmentStatus`] while the segment is mounted; changed under the space lock.
     status: AtomicI32,
     /// Nothing is placed here before this time.
-    quiet_until: MonotonicTime,
+    quiet_until: AtomicU64,
     mounted: MonotonicTime,
     /// Quarters of its share of new objects that it gets by now.
     warmth: AtomicU8,
@@ -125,7 +125,7 @@ impl MountedSegment {
             index,
             reach: AtomicU8::new(Reach::Online as u8),
             status: AtomicI32::new(SegmentStatus::OK.0),
-            quiet_until,
+            quiet_until: AtomicU64::new(quiet_until.0),
             mounted,
             warmth: AtomicU8::new(1),
             disk_free: AtomicU64::new(1.0f64.to_bits()),
@@ -265,14 +265,24 @@ impl MountedSegment {
         self.busy.largest_free.load(Ordering::Relaxed) >= size.0.max(1)
     }
 
+    /// Nothing is placed here before.
+    fn quiet_until(&self) -> MonotonicTime {
+        MonotonicTime(self.quiet_until.load(Ordering::Relaxed))
+    }
+
+    /// Lets it rest until then at least.
+    pub(crate) fn rest_until(&self, until: MonotonicTime) {
+        self.quiet_until.fetch_max(until.0, Ordering::Relaxed);
+    }
+
     /// Whether nothing is placed here for a while: somebody may still read it, or its directory was not read.
     pub(crate) fn is_resting(&self, now: MonotonicTime) -> bool {
-        now < self.quiet_until || self.feed().is_some_and(|feed| !feed.is_live())
+        now < self.quiet_until() || self.feed().is_some_and(|feed| !feed.is_live())
     }
 
     /// Takes space for one replica; `None` when no free extent is large enough or the segment takes nothing now.
     pub(crate) fn allocate(&self, size: ByteLen, owner: u64, now: MonotonicTime) -> Option<Extent> {
-        if self.busy.largest_free.load(Ordering::Relaxed) < size.0.max(1) || now < self.quiet_until {
+        if self.busy.largest_free.load(Ordering::Relaxed) < size.0.max(1) || now < self.quiet_until() {
             return None;
         }
         if self.feed().is_some_and(|feed| !feed.is_live()) {

@@ -335,6 +335,52 @@ fn a_master_that_gave_a_node_up_does_not_take_its_directory_back() {
 }
 
 #[test]
+fn a_node_that_was_another_masters_meanwhile_is_a_new_one() {
+    let (mut first, mut nodes) = fresh(1);
+    first.put("of the first", 100);
+    nodes[0].settle(&first, 1);
+    let place = first.get("of the first").unwrap().replicas[0].1;
+    assert!(!first.catalog.was_elsewhere(&nodes[0].call(1, first.now, 5)));
+
+    // A second master that has been alive for long gets the node, does not want what lies there, and lets it rest.
+    let mut second = master(2, &[], MonotonicTime::from_millis(3_600_000));
+    second.advance(600 * SECOND);
+    second.catalog.expect_directory(client(100), Keeper::Filled);
+    let mount = |pool: &mut Pool| {
+        let segments = vec![segment(1, "s1", SEGMENT)];
+        pool.catalog.remount(segments, client(100), pool.now, &mut pool.effects).unwrap();
+    };
+    mount(&mut second);
+    nodes[0].settle(&second, 1);
+    assert!(nodes[0].entries.is_empty());
+    second.advance(11 * SECOND);
+    assert!(second.start(1, "of the second", 100).is_err(), "the first one may still offer it");
+    second.advance(10 * SECOND);
+    second.put("of the second", 100);
+    nodes[0].settle(&second, 1);
+    assert_eq!(second.get("of the second").unwrap().replicas[0].1, place, "the same bytes");
+
+    // It comes back before the first one missed it.
+    let call = nodes[0].call(1, first.now, 5);
+    assert!(first.catalog.was_elsewhere(&call));
+    first.catalog.disown(client(100), first.now, &mut first.effects);
+    assert_eq!(first.effects.segments_gone[0].cause, UnmountCause::Elsewhere);
+    assert_eq!(first.catalog.ping(client(100), first.now), Ok(ClientStatus::NEED_REMOUNT));
+    first.upkeep();
+    assert!(first.get("of the first").is_err());
+    first.catalog.expect_directory(client(100), Keeper::Filled);
+    mount(&mut first);
+    assert_eq!(first.catalog.ping(client(100), first.now), Ok(ClientStatus::OK));
+    nodes[0].settle(&first, 1);
+    assert!(!first.catalog.was_elsewhere(&nodes[0].call(1, first.now, 5)));
+    assert!(first.get("of the first").is_err());
+    assert!(first.start(1, "anew", 100).is_err(), "the second one may still offer it");
+    first.advance(21 * SECOND);
+    first.put("anew", 100);
+    first.catalog.assert_consistent();
+}
+
+#[test]
 fn nothing_is_evicted_for_a_put_that_came_while_all_memory_rests() {
     let (mut pool, mut nodes) = fresh(1);
     for n in 0..4 {
@@ -379,6 +425,8 @@ fn a_directory_that_comes_too_late_is_struck_out() {
     next.advance(61 * SECOND);
     nodes[0].settle(&next, 1);
     assert!(next.get("a").is_err() && nodes[0].entries.is_empty());
+    // So late the master before may have been alive until now.
+    next.advance(21 * SECOND);
     next.put("a", 5);
 }
 

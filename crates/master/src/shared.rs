@@ -112,6 +112,7 @@ impl Shared {
                 UnmountCause::Replaced => {
                     "another client mounted the same memory, or mounted at the same address while this one did not ping"
                 }
+                UnmountCause::Elsewhere => "another master had this node meanwhile, and may have given its memory out",
             };
             tracing::info!(event = "segment_gone", segment = %gone.id, name = gone.name, client = %gone.owner, "segment gone: {cause}");
             if let Some((ledger, keys)) = self.cleaned.get().filter(|_| gone.cause == UnmountCause::ClientExpired)

@@ -11,6 +11,7 @@
 //! - a key that this master published or gave up is never taken over.
 
 mod adopt;
+mod elsewhere;
 mod feed;
 mod logged;
 mod relearning;

@@ -157,6 +157,9 @@ impl Catalog {
             return Step::Next;
         }
         let is_foreign = call.incarnation != self.settings.first_replica_id;
+        if is_foreign {
+            self.rest_after(segment, call.now);
+        }
         if is_foreign
             && self.relearning.look(call.now)
             && let Some(at) = segment.restore()

@@ -105,6 +105,22 @@ fn check_ours(context: &Context<'_, '_>, client: ClientId) -> ErrorOr<()> {
     if context.shared.nodes.is_ours(client) { Ok(()) } else { Err(ErrorCode::ILLEGAL_CLIENT) }
 }
 
+/// A node that was another master's meanwhile mounts anew.
+fn check_here(context: &mut Context<'_, '_>, sync: &SyncCall) -> ErrorOr<()> {
+    if !context.shared.catalog.was_elsewhere(sync) {
+        return Ok(());
+    }
+    tracing::warn!(
+        event = "node_was_elsewhere",
+        client = %sync.client,
+        segment = %sync.segment,
+        "another master had this node meanwhile: what lay there is forgotten, and it mounts anew. Two masters serve one pool"
+    );
+    context.shared.catalog.disown(sync.client, sync.now, &mut context.worker.effects);
+    context.carry_out();
+    Err(ErrorCode::SEGMENT_NOT_FOUND)
+}
+
 pub(crate) fn sync(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
     let Some(args) = context.args::<call::SyncDirectory>() else { return reply.bad_arguments() };
     let sync = SyncCall {
@@ -117,6 +133,7 @@ pub(crate) fn sync(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
     };
     let (mut copies, now_ms) = (Copies::default(), yb_env::epoch_millis());
     let told = check_ours(context, args.client_id)
+        .and_then(|()| check_here(context, &sync))
         .and_then(|()| context.shared.catalog.tell_directory(&sync, |record| copies.add(&record, now_ms)));
     let answer = told.map(|told| SyncDirectoryReply {
         incarnation: told.incarnation,

@@ -1,0 +1,47 @@
+//! Nodes that were another master's meanwhile.
+//!
+//! **Problem.** Two masters are alive (a partition, an address that moves and moves back), and a node goes from one to the other
+//! and comes back before the first has given it up. The other one has given its memory out: what the first one knows of it
+//! is not what lies there.
+//!
+//! **Rule.** A node that says that another master told it what it has, though this one has told it something already, is
+//! as one that was given up: its objects are forgotten, and it mounts anew. What another master had is written to only when
+//! nobody can be at work on that one's word any more ([`Catalog::rest_after`]).
+
+use yb_types::{ClientId, MonotonicTime};
+
+use super::feed::Phase;
+use super::tell::SyncCall;
+use crate::catalog::Catalog;
+use crate::effects::{Effects, UnmountCause};
+use crate::segment::MountedSegment;
+
+impl Catalog {
+    /// Whether a segment of which this master has told a directory was another master's since.
+    pub fn was_elsewhere(&self, call: &SyncCall) -> bool {
+        let Ok(segment) = self.kept_segment(call.client, call.segment) else { return false };
+        let Some(feed) = segment.feed().filter(|feed| !feed.is_logged()) else { return false };
+        let is_foreign = call.incarnation != 0 && call.incarnation != self.settings.first_replica_id;
+        let state = feed.state();
+        // The one that was read may be named again, as long as nothing was told after it.
+        let was_read = call.incarnation == state.read_from && state.batch == 0;
+        is_foreign && matches!(state.phase, Phase::Live) && !was_read
+    }
+
+    /// Takes the segments of a client out of the pool, and has it mount them anew with its next ping.
+    pub fn disown(&self, client: ClientId, now: MonotonicTime, effects: &mut Effects) {
+        let mut clients = self.clients.lock();
+        let mut registry = self.segments.registry();
+        clients.set_strange(client);
+        self.unmount_all_of(&mut registry, &[(client, UnmountCause::Elsewhere)].into(), now, effects);
+    }
+
+    /// Lets memory rest that another master had a moment ago: it offers it until it has missed the node, to readers that
+    /// have their leases after that. A master that has just begun is the next one of the same pool: it waited already.
+    pub(super) fn rest_after(&self, segment: &MountedSegment, now: MonotonicTime) {
+        let born = self.segments.registry().born_by(now);
+        if now > born + self.settings.client_ttl {
+            segment.rest_until(now + self.settings.client_ttl + self.longest_use());
+        }
+    }
+}

@@ -9,6 +9,7 @@
 //! secret and no key is logged, shown or sent; a connection that is being secured has a deadline.
 #![forbid(unsafe_code)]
 
+mod caution;
 #[cfg(feature = "certificates")]
 mod certificates;
 mod crossing;
@@ -24,6 +25,7 @@ mod settings;
 mod shake;
 mod watch;
 
+pub use caution::{open_to_others, warn_if_open};
 #[cfg(feature = "certificates")]
 pub use certificates::{CertificateError, Lifetime, write_certificates, write_certificates_for, write_secret};
 pub use hello::{HELLO_LEN, Mode, Opening, Refusal};

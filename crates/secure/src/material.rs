@@ -18,6 +18,7 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use yb_env::Clock;
 use yb_types::MonotonicTime;
 
+use crate::caution;
 use crate::secret::Secret;
 use crate::settings::{SecurityError, SecuritySettings};
 
@@ -97,11 +98,17 @@ fn stamps(settings: &SecuritySettings) -> Vec<Stamp> {
 
 fn load(settings: &SecuritySettings) -> Result<Material, SecurityError> {
     let read = settings.secret_file.as_deref().map(Secret::read).transpose()?;
+    for (setting, path) in [("secret_file", &settings.secret_file), ("tls_key", &settings.tls_key)] {
+        path.iter().for_each(|path| caution::warn_if_open(setting, path));
+    }
     let roots = settings.tls_ca.as_deref().map(roots).transpose()?;
     let own = match (&settings.tls_cert, &settings.tls_key) {
         (Some(cert), Some(key)) => Some(Own::read(cert, key)?),
         _ => None,
     };
+    if let Some(own) = &own {
+        caution::warn_if_out_of_time(&own.path, &own.chain, Duration::from_millis(yb_env::epoch_millis()));
+    }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let server = own.as_ref().map(|own| {
         let clients = roots.as_ref().filter(|_| settings.tls_mutual);

@@ -73,6 +73,9 @@ impl fmt::Display for Networks {
     }
 }
 
+/// Leading bits of an IPv6 address that carries an IPv4 one.
+const MAPPED_BITS: u8 = 96;
+
 impl Network {
     fn parse(text: &str) -> Option<Self> {
         let (address, bits) = match text.split_once('/') {
@@ -86,7 +89,14 @@ impl Network {
             Some(bits) if bits.bytes().all(|byte| byte.is_ascii_digit()) => bits.parse().ok()?,
             Some(_) => return None,
         };
-        (bits <= most).then_some(Network { address, bits })
+        match address.to_canonical() {
+            _ if bits > most => None,
+            // `::ffff:10.0.0.0/104` means the IPv4 addresses that it looks like: those are compared as IPv4.
+            canonical @ IpAddr::V4(_) if address.is_ipv6() => {
+                Some(Network { address: canonical, bits: bits.checked_sub(MAPPED_BITS)? })
+            }
+            _ => Some(Network { address, bits }),
+        }
     }
 
     fn contains(&self, address: IpAddr) -> bool {
@@ -125,12 +135,25 @@ mod tests {
         assert!(has("0.0.0.0/0", "8.8.8.8") && !has("0.0.0.0/0", "::1"));
         assert!(has("fd00::/8,::1", "::1") && has("fd00::/8", "fd12::9") && !has("fd00::/8", "fe80::1"));
         assert!(has("10.0.0.0/8", "::ffff:10.0.0.1"), "IPv4 over an IPv6 socket");
+        for mapped in ["::ffff:10.0.0.0/104", "::ffff:a00:0/104"] {
+            assert!(has(mapped, "10.1.2.3") && has(mapped, "::ffff:10.1.2.3") && !has(mapped, "11.0.0.1"), "{mapped}");
+        }
+        assert!(has("::ffff:10.0.0.1", "10.0.0.1") && !has("::ffff:10.0.0.1", "10.0.0.2"));
     }
 
     #[test]
     fn what_is_no_list_is_refused() {
-        for text in ["10.0.0.0/33", "10.0.0/8", "::/129", "10.0.0.0/", "10.0.0.0/+8", "host", "any,none", "1.2.3.4/8/8"]
-        {
+        for text in [
+            "10.0.0.0/33",
+            "10.0.0/8",
+            "::/129",
+            "10.0.0.0/",
+            "10.0.0.0/+8",
+            "host",
+            "any,none",
+            "1.2.3.4/8/8",
+            "::ffff:10.0.0.0/95",
+        ] {
             assert!(text.parse::<Networks>().is_err(), "{text}");
         }
     }

@@ -228,3 +228,47 @@ fn files_that_cannot_be_used_stop_the_start() {
     let only_ca = Security::open(&settings().ca(&certificates).done()).unwrap().unwrap();
     assert!(only_ca.can_serve().is_err(), "it could not show a certificate");
 }
+
+/// What a log is written into.
+#[derive(Clone, Default)]
+struct Lines(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The log of opening such settings.
+fn log_of(settings: &SecuritySettings) -> String {
+    let lines = Lines::default();
+    let of_log = lines.clone();
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || of_log.clone()).finish();
+    tracing::subscriber::with_default(subscriber, || Security::open(settings).unwrap().unwrap());
+    String::from_utf8(lines.0.lock().unwrap().clone()).unwrap()
+}
+
+#[test]
+fn open_keys_and_certificates_out_of_time_are_said_at_the_start() {
+    use std::os::unix::fs::PermissionsExt;
+    let good = Certificates::new();
+    assert_eq!(log_of(&settings().tls(&good).done()), "");
+    let folder = tempfile::tempdir().unwrap();
+    let lifetime = yb_secure::Lifetime { from: Duration::from_secs(1_000_000_000), days: 1 };
+    yb_secure::write_certificates_for(folder.path(), &[], Some(lifetime)).unwrap();
+    yb_secure::write_secret(folder.path()).unwrap();
+    let path = |name: &str| Some(folder.path().join(name));
+    for name in ["secret", "key.pem"] {
+        let open = std::fs::Permissions::from_mode(0o644);
+        std::fs::set_permissions(folder.path().join(name), open).unwrap();
+    }
+    let (secret_file, tls_cert, tls_key) = (path("secret"), path("cert.pem"), path("key.pem"));
+    let log = log_of(&SecuritySettings { secret_file, tls_cert, tls_key, ..SecuritySettings::default() });
+    let times = |word: &str| log.matches(word).count();
+    assert_eq!((times("secret_readable"), times("certificate_not_valid")), (2, 1), "{log}");
+    assert!(log.contains("secret_file") && log.contains("tls_key") && log.contains("expired"), "{log}");
+}

@@ -1,5 +1,5 @@
 //! Certificates, an echo behind [`Security`], and settings in short.
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+#![allow(clippy::unwrap_used, dead_code, reason = "helpers of tests, not every file uses all")]
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};

@@ -1,9 +1,8 @@
 //! Whether this process could secure its connections, and whether others of the host can read what that takes.
 
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use yb_secure::{Security, SecuritySettings};
+use yb_secure::{Security, SecuritySettings, open_to_others};
 
 use super::report::Check;
 
@@ -51,8 +50,7 @@ fn told(settings: &SecuritySettings) -> String {
 /// A file that only its owner should be able to read.
 fn readable_by_others(what: &str, path: &Path) -> Option<Check> {
     // One that is not there is told by whoever reads it.
-    let mode = std::fs::metadata(path).ok()?.permissions().mode() & 0o777;
-    (mode & 0o077 != 0).then(|| {
+    open_to_others(path).map(|mode| {
         let text = format!("{what} {} has mode {mode:o}: others of this host may read it", path.display());
         Check::warn(ID, text, format!("chmod 600 {}", path.display()))
     })
@@ -60,6 +58,8 @@ fn readable_by_others(what: &str, path: &Path) -> Option<Check> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::super::report::Level;
     use super::*;
 

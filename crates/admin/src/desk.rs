@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::control::{Control, NoControl};
 use crate::jobs::{Jobs, NoJobs};
+use crate::places::DoorCounts;
 use crate::pool::Pool;
 use crate::tenants::{NoTenants, Tenants};
 
@@ -19,12 +20,20 @@ pub struct Parts {
     pub tenants: Arc<dyn Tenants>,
     /// Drain jobs and tasks.
     pub jobs: Arc<dyn Jobs>,
+    /// Where connections to the server are counted.
+    pub door: DoorCounts,
 }
 
 impl Parts {
     /// Only the pool; every other part says that it is not there.
     pub fn new(pool: Arc<dyn Pool>) -> Parts {
-        Parts { pool, control: Arc::new(NoControl), tenants: Arc::new(NoTenants), jobs: Arc::new(NoJobs) }
+        Parts {
+            pool,
+            control: Arc::new(NoControl),
+            tenants: Arc::new(NoTenants),
+            jobs: Arc::new(NoJobs),
+            door: DoorCounts::default(),
+        }
     }
 }
 

@@ -15,12 +15,11 @@ use axum::extract::connect_info::Connected;
 use axum::serve::{IncomingStream, Listener};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Sleep, sleep};
 use yb_secure::Security;
 
-/// Most connections; further ones are closed at once.
-const MAX_CONNECTIONS: usize = 1024;
+use crate::places::{DoorCounts, Place, Places};
+
 /// Silence after which a connection ends that was not answered yet.
 const BEFORE_ANSWER: Duration = Duration::from_millis(1900);
 /// How long the whole of a request may take to come in, from its first byte on: bytes that trickle are no silence.
@@ -31,7 +30,7 @@ const AFTER_ANSWER: Duration = Duration::from_secs(75);
 /// A listener that counts.
 pub(crate) struct Door {
     listener: TcpListener,
-    places: Arc<Semaphore>,
+    places: Places,
     security: Option<Arc<Security>>,
 }
 
@@ -46,8 +45,8 @@ impl Connected<IncomingStream<'_, Door>> for Peer {
 }
 
 impl Door {
-    pub(crate) fn new(listener: TcpListener, security: Option<Arc<Security>>) -> Self {
-        Door { listener, places: Arc::new(Semaphore::new(MAX_CONNECTIONS)), security }
+    pub(crate) fn new(listener: TcpListener, security: Option<Arc<Security>>, counts: DoorCounts) -> Self {
+        Door { listener, places: Places::new(counts), security }
     }
 }
 
@@ -61,7 +60,7 @@ impl Listener for Door {
             if self.security.as_ref().is_some_and(|security| !security.takes_plain("http", peer.ip())) {
                 continue;
             }
-            let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else { continue };
+            let Some(place) = self.places.take(peer.ip()) else { continue };
             // Only latency suffers when this fails.
             let _ = stream.set_nodelay(true);
             let patience = Box::pin(sleep(BEFORE_ANSWER));
@@ -81,7 +80,7 @@ pub(crate) struct Visitor {
     /// Ends the connection while a request is coming in; none once it is answered.
     request: Option<Pin<Box<Sleep>>>,
     answered: bool,
-    _place: OwnedSemaphorePermit,
+    _place: Place,
 }
 
 impl Visitor {

@@ -17,6 +17,7 @@ use yb_env::Clock;
 use yb_metadata::{Caller, INSTANCE_HEADER, Keys, LEASE_HEADER, Limits, Reply, Table};
 use yb_secure::Security;
 
+use crate::places::DoorCounts;
 use crate::query::Query;
 use crate::server::{AdminError, Site, SiteOptions};
 use crate::token::shows;
@@ -43,6 +44,8 @@ pub struct MetadataOptions {
     pub missing_key: Reply,
     /// From where requests are taken, as the plain wire is; `None`: from everywhere.
     pub security: Option<Arc<Security>>,
+    /// Where connections are counted.
+    pub door: DoorCounts,
     /// The clock of the leases.
     pub clock: Clock,
 }
@@ -81,6 +84,7 @@ impl MetadataOptions {
             max_bodies: usize::try_from(bodies).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS),
             missing_key: Table::no_key(),
             security: None,
+            door: DoorCounts::default(),
             clock: Clock::real(),
         }
     }
@@ -121,6 +125,7 @@ impl MetadataServer {
             what: "metadata",
             listen: &desk.options.listen,
             security: desk.options.security.clone(),
+            counts: desk.options.door.clone(),
             pages,
         })?;
         Ok(MetadataServer { site, desk })

@@ -13,6 +13,7 @@ use crate::access::{Gate, WriteRules};
 use crate::desk::Parts;
 use crate::door::{Door, Peer};
 use crate::handlers::router;
+use crate::places::DoorCounts;
 
 /// How the server is set up.
 #[derive(Clone, Debug)]
@@ -75,13 +76,15 @@ impl Admin {
         let mut write_site = None;
         if let Some(listen) = &options.write.listen {
             let pages = router(parts.clone(), &open, Arc::clone(&limit));
-            let site =
-                Site::start(SiteOptions { thread: "yb-admin-write", what: "write", listen, security: None, pages })?;
+            let counts = parts.door.clone();
+            let (thread, what) = ("yb-admin-write", "write");
+            let site = Site::start(SiteOptions { thread, what, listen, security: None, counts, pages })?;
             gate = Gate::Elsewhere(Arc::from(site.address.to_string()));
             write_site = Some(site);
         }
-        let (listen, pages) = (&options.listen, router(parts, &gate, limit));
-        let site = Site::start(SiteOptions { thread: "yb-admin", what: "admin", listen, security: None, pages })?;
+        let (listen, counts) = (&options.listen, parts.door.clone());
+        let (thread, what, pages) = ("yb-admin", "admin", router(parts, &gate, limit));
+        let site = Site::start(SiteOptions { thread, what, listen, security: None, counts, pages })?;
         Ok(Admin { site, write_site })
     }
 
@@ -114,13 +117,15 @@ pub(crate) struct SiteOptions<'a> {
     pub(crate) listen: &'a str,
     /// From where connections are taken; `None`: from everywhere.
     pub(crate) security: Option<Arc<Security>>,
+    /// Of its connections.
+    pub(crate) counts: DoorCounts,
     /// What is served.
     pub(crate) pages: Router,
 }
 
 impl Site {
     pub(crate) fn start(options: SiteOptions<'_>) -> Result<Site, AdminError> {
-        let SiteOptions { thread, what, listen, security, pages } = options;
+        let SiteOptions { thread, what, listen, security, counts, pages } = options;
         let failed = |source| AdminError::Listen { what, listen: listen.to_owned(), source };
         let listener = TcpListener::bind(listen).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
@@ -128,7 +133,7 @@ impl Site {
         let (stop, stopped) = watch::channel(false);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(AdminError::Thread)?;
         let thread = yb_env::spawn_thread(thread, move || {
-            runtime.block_on(serve(Opened { listener, what, security }, pages, stopped))
+            runtime.block_on(serve(Opened { listener, what, security, counts }, pages, stopped))
         })
         .map_err(AdminError::Thread)?;
         Ok(Site { address, stop, thread: Some(thread) })
@@ -148,12 +153,13 @@ struct Opened {
     listener: TcpListener,
     what: &'static str,
     security: Option<Arc<Security>>,
+    counts: DoorCounts,
 }
 
 async fn serve(opened: Opened, pages: Router, mut stopped: watch::Receiver<bool>) {
     let what = opened.what;
     let listener = match tokio::net::TcpListener::from_std(opened.listener) {
-        Ok(listener) => Door::new(listener, opened.security),
+        Ok(listener) => Door::new(listener, opened.security, opened.counts),
         Err(error) => {
             tracing::error!(%error, what, "an HTTP server cannot take its listener");
             return;

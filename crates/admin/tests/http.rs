@@ -297,3 +297,36 @@ fn calls_that_change_something_can_be_kept_apart() {
     assert_eq!(remove("Authorization: Bearer secret\r\n"), 200);
     assert_eq!(request_at(admin.write_address(), "GET /role", "").0, 200, "reading needs no token");
 }
+
+/// A connection to the server from that address of this host.
+fn connect_from(own: [u8; 4], admin: &Admin) -> socket2::Socket {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.bind(&std::net::SocketAddr::from((own, 0)).into()).unwrap();
+    socket.connect(&admin.address().into()).unwrap();
+    socket.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
+    socket
+}
+
+#[test]
+fn one_address_does_not_keep_the_others_out() {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let most = rustix::process::Rlimit { current: limit.maximum, ..limit };
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, most).unwrap();
+    let parts = Parts::new(Arc::new(Constants));
+    let door = parts.door.clone();
+    let options = AdminOptions { listen: "127.0.0.1:0".to_owned(), max_requests: 4, write: WriteRules::default() };
+    let admin = Admin::start(&options, parts).unwrap();
+    // More than there may be; they are closed while they say nothing, and come again and again.
+    let refused = || door.refused()[1].1;
+    let mut crowd = Vec::new();
+    while refused() == 0 {
+        crowd.push(connect_from([127, 0, 0, 2], &admin));
+        assert!(crowd.len() < 20_000, "nobody is refused");
+    }
+    let mut socket = connect_from([127, 0, 0, 1], &admin);
+    socket.write_all(b"GET /role HTTP/1.0\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).unwrap();
+    assert!(answer.ends_with("leader"), "{answer}");
+    assert_eq!((door.refused()[0].1, refused() > 0), (0, true));
+}

@@ -4,6 +4,7 @@
 //! is overdue costs what is found.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use yb_types::{ClientId, ErrorCode, MonotonicTime, Uuid};
@@ -25,6 +26,8 @@ pub struct QueueLimits {
     pub pending: usize,
     /// `max_total_processing_tasks`: how many may be under way.
     pub processing: usize,
+    /// `max_tasks_per_address`: how many asked for from one address may wait or be under way.
+    pub per_address: usize,
     /// `pending_task_timeout_sec`: one that waits longer has failed; zero: never.
     pub pending_timeout: Duration,
     /// `processing_task_timeout_sec`: one that takes longer has failed; zero: never.
@@ -39,6 +42,7 @@ impl Default for QueueLimits {
             finished: 10_000,
             pending: 10_000,
             processing: 10_000,
+            per_address: 5_000,
             pending_timeout: Duration::from_secs(300),
             processing_timeout: Duration::from_secs(300),
             max_retry_attempts: 10,
@@ -49,8 +53,8 @@ impl Default for QueueLimits {
 /// For whom a task is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// A client asked for it.
-    Asked,
+    /// A client asked for it, from this address; the calls name no client. `None`: over a UNIX socket.
+    Asked(Option<IpAddr>),
     /// A drain job.
     Drain(JobId),
     /// The drain job of a client that is about to end: without room it is not tried again by the client.
@@ -114,7 +118,17 @@ pub struct Orphan {
     pub purpose: Purpose,
 }
 
-/// Too many tasks wait. Retry when some were fetched.
+impl Purpose {
+    /// Whose share it counts to.
+    fn asker(self) -> Option<IpAddr> {
+        match self {
+            Purpose::Asked(address) => address,
+            _ => None,
+        }
+    }
+}
+
+/// Too many tasks wait, all together or of those asked for from one address. Retry when some were fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("too many tasks wait; try again when some are done")]
 pub struct PendingFull;
@@ -157,6 +171,8 @@ pub struct TaskCounts {
 
 /// What all tasks together may hold, the remembered ones too. Keys may be as long as a message.
 const TASK_BYTES_MAX: usize = 64 << 20;
+/// Of these, the tasks that were asked for from one address and have not ended.
+const ADDRESS_BYTES_MAX: usize = TASK_BYTES_MAX / 2;
 /// What the tasks of one fetch may hold together, if they are several.
 const FETCH_BYTES: usize = 8 << 20;
 /// Messages are cut to this many bytes: they come from clients.
@@ -175,6 +191,17 @@ pub struct TaskQueue {
     finished: VecDeque<TaskId>,
     next_place: u64,
     /// Of the work of all of `tasks`.
+    bytes: usize,
+    /// What was asked for from each address and has not ended.
+    shares: BTreeMap<IpAddr, Share>,
+    /// Tasks that were refused for the share of their address.
+    refused_shares: u64,
+}
+
+/// Tasks of one address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Share {
+    tasks: usize,
     bytes: usize,
 }
 
@@ -199,6 +226,27 @@ impl TaskQueue {
         TaskCounts { pending: self.pending.len(), processing: self.processing.len(), finished: self.finished.len() }
     }
 
+    /// Tasks that were refused because too many of their address wait or are under way.
+    pub fn refused_shares(&self) -> u64 {
+        self.refused_shares
+    }
+
+    /// Whether the address that asks may have another task of so many bytes.
+    fn has_share(&self, purpose: Purpose, bytes: usize) -> bool {
+        let share = purpose.asker().and_then(|address| self.shares.get(&address)).copied().unwrap_or_default();
+        purpose.asker().is_none() || (share.tasks < self.limits.per_address && share.bytes + bytes <= ADDRESS_BYTES_MAX)
+    }
+
+    /// A task has ended or was withdrawn: its address may ask for another one.
+    fn return_share(&mut self, purpose: Purpose, bytes: usize) {
+        let Some(address) = purpose.asker() else { return };
+        let Some(share) = self.shares.get_mut(&address) else { return };
+        (share.tasks, share.bytes) = (share.tasks - 1, share.bytes - bytes);
+        if share.tasks == 0 {
+            self.shares.remove(&address);
+        }
+    }
+
     /// Queues a task for a client.
     ///
     /// # Errors
@@ -215,6 +263,10 @@ impl TaskQueue {
             return Err(PendingFull);
         }
         let bytes = work.bytes();
+        if !self.has_share(purpose, bytes) {
+            self.refused_shares += 1;
+            return Err(PendingFull);
+        }
         // Those that have ended make room, the oldest first.
         while self.bytes + bytes > TASK_BYTES_MAX && self.forget_oldest() {}
         if self.bytes + bytes > TASK_BYTES_MAX {
@@ -236,6 +288,10 @@ impl TaskQueue {
         self.forget(id);
         self.tasks.insert(id, task);
         self.bytes += bytes;
+        if let Some(address) = purpose.asker() {
+            let share = self.shares.entry(address).or_default();
+            (share.tasks, share.bytes) = (share.tasks + 1, share.bytes + bytes);
+        }
         self.enqueue(id, client, now);
         Ok(())
     }
@@ -368,7 +424,11 @@ impl TaskQueue {
         let Some(task) = self.tasks.get_mut(&id).filter(open) else { return };
         self.pending.remove(&(task.client, task.place));
         self.processing.remove(&(task.client, id));
-        self.bytes = self.bytes - task.work.bytes() + work.bytes();
+        let (before, after) = (task.work.bytes(), work.bytes());
+        self.bytes = self.bytes - before + after;
+        if let Some(share) = task.purpose.asker().and_then(|address| self.shares.get_mut(&address)) {
+            share.bytes = share.bytes - before + after;
+        }
         (task.work, task.updated_ms) = (work, now.epoch_ms);
         self.enqueue(id, client, now);
     }
@@ -380,6 +440,8 @@ impl TaskQueue {
         if let Some(deadline) = task.deadline {
             self.deadlines.remove(&(deadline, id));
         }
+        let (purpose, bytes) = (task.purpose, task.work.bytes());
+        self.return_share(purpose, bytes);
         self.forget(id);
         true
     }
@@ -406,6 +468,7 @@ impl TaskQueue {
         task.updated_ms = now.epoch_ms;
         task.message.clone_from(&message);
         let ended = Ended { id, purpose: task.purpose, work: task.work.clone(), success, message };
+        self.return_share(ended.purpose, ended.work.bytes());
         self.finished.push_back(id);
         while self.finished.len() > self.limits.finished && self.forget_oldest() {}
         Some(ended)
@@ -418,6 +481,13 @@ impl TaskQueue {
         assert_eq!(with(TaskStatus::PENDING).count(), self.pending.len());
         assert_eq!(with(TaskStatus::PROCESSING).count(), self.processing.len());
         assert_eq!(with(TaskStatus::SUCCESS).chain(with(TaskStatus::FAILED)).count(), self.finished.len());
+        let mut shares: BTreeMap<IpAddr, Share> = BTreeMap::new();
+        for task in with(TaskStatus::PENDING).chain(with(TaskStatus::PROCESSING)) {
+            let Some(address) = task.purpose.asker() else { continue };
+            let share = shares.entry(address).or_default();
+            (share.tasks, share.bytes) = (share.tasks + 1, share.bytes + task.work.bytes());
+        }
+        assert_eq!(shares, self.shares);
         for task in with(TaskStatus::PENDING) {
             assert_eq!(self.pending.get(&(task.client, task.place)), Some(&task.id));
         }

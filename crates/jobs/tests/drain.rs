@@ -60,7 +60,7 @@ impl Pool {
                 target: "t".into(),
             };
             let message = if success { "" } else { "no route" }.to_owned();
-            Ended { id, purpose: Purpose::Asked, work: Work::Move(work), success, message }
+            Ended { id, purpose: Purpose::Asked(None), work: Work::Move(work), success, message }
         });
         ended.collect()
     }

@@ -41,7 +41,7 @@ fn small() -> QueueLimits {
 }
 
 fn submit(queue: &mut TaskQueue, number: u64, to: u64, now: Now) -> Result<(), PendingFull> {
-    queue.submit(id(number), work(&format!("k{number}")), Purpose::Asked, client(to), now)
+    queue.submit(id(number), work(&format!("k{number}")), Purpose::Asked(None), client(to), now)
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn a_message_of_any_length_and_bytes_is_kept_short() {
 fn tasks_are_bounded_by_their_bytes_too() {
     let mut queue = TaskQueue::new(QueueLimits::default());
     let large = |queue: &mut TaskQueue, number| {
-        queue.submit(id(number), work(&"k".repeat(20 << 20)), Purpose::Asked, client(1), at(0))
+        queue.submit(id(number), work(&"k".repeat(20 << 20)), Purpose::Asked(None), client(1), at(0))
     };
     for number in 1..=3 {
         large(&mut queue, number).unwrap();
@@ -212,4 +212,34 @@ proptest! {
         }
         prop_assert!(ends.values().all(|&times| times == 1));
     }
+}
+
+#[test]
+fn one_address_has_its_share_and_gets_it_back() {
+    let mut queue = TaskQueue::new(QueueLimits { pending: 100, processing: 100, per_address: 3, ..small() });
+    let [one, other] = [[10, 0, 0, 1], [10, 0, 0, 2]].map(|address| Purpose::Asked(Some(address.into())));
+    let mut number = 0;
+    let mut ask = |queue: &mut TaskQueue, purpose, key: &str| {
+        number += 1;
+        queue.submit(id(number), work(key), purpose, client(1), at(0)).map(|()| id(number))
+    };
+    let asked: Vec<TaskId> = (0..3).map(|_| ask(&mut queue, one, "k").unwrap()).collect();
+    assert_eq!(ask(&mut queue, one, "k"), Err(PendingFull));
+    for purpose in [other, Purpose::Asked(None), Purpose::Repair, Purpose::Heat] {
+        ask(&mut queue, purpose, "k").unwrap();
+    }
+    // One that is under way counts as well: else it would fill the places of those.
+    fetch(&mut queue, 1, 1, at(1));
+    assert_eq!(ask(&mut queue, one, "k"), Err(PendingFull));
+    queue.mark(client(1), asked[0], TaskStatus::SUCCESS, b"", at(2)).unwrap();
+    ask(&mut queue, one, "k").unwrap();
+    assert!(queue.withdraw(asked[1]));
+    queue.fail(asked[2], "", at(3)).unwrap();
+    queue.assert_consistent();
+    let long = "k".repeat(20 << 20);
+    ask(&mut queue, one, &long).unwrap();
+    assert_eq!(ask(&mut queue, one, &long), Err(PendingFull), "its share of the bytes");
+    ask(&mut queue, other, &long).unwrap();
+    assert_eq!(queue.refused_shares(), 3);
+    queue.assert_consistent();
 }

@@ -1,7 +1,7 @@
 //! What a master is started with, from the settings.
 
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -222,6 +222,7 @@ fn write_rules(values: &Values) -> Result<WriteRules, SettingsError> {
         ("", file) => {
             let wrong = |why: String| illegal("admin_token_file", file, why);
             let text = std::fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
+            yb_secure::warn_if_open("admin_token_file", Path::new(file));
             let first = text.lines().next().map(str::trim).filter(|token| !token.is_empty());
             Some(first.ok_or_else(|| wrong("its first line is empty".to_owned()))?.to_owned())
         }
@@ -394,6 +395,7 @@ fn jobs(values: &Values) -> JobSettings {
         finished: whole(values, "max_total_finished_tasks"),
         pending: whole(values, "max_total_pending_tasks"),
         processing: whole(values, "max_total_processing_tasks"),
+        per_address: whole(values, "max_tasks_per_address"),
         pending_timeout: seconds(values, "pending_task_timeout_sec"),
         processing_timeout: seconds(values, "processing_task_timeout_sec"),
         max_retry_attempts: narrow(values, "max_retry_attempts"),

@@ -146,6 +146,7 @@ mod tests {
         "max_total_processing_tasks",
         "max_key_bytes",
         "max_objects_memory",
+        "max_tasks_per_address",
         "max_unfinished_per_client",
         "pending_task_timeout_sec",
         "processing_task_timeout_sec",

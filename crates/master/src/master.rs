@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
-use yb_admin::{Admin, AdminError, ChangeReport, Control, ControlError, MetadataServer, Parts};
+use yb_admin::{Admin, AdminError, ChangeReport, Control, ControlError, MetadataOptions, MetadataServer, Parts};
 use yb_catalog::{BadSettings, Catalog};
 use yb_env::{Rng, spawn_thread};
 use yb_rpc::{BoundListener, Server, ServerSettings, StartError};
@@ -32,7 +32,7 @@ use crate::origins::Origins;
 use crate::pool::MasterPool;
 use crate::quota_file::QuotaFileError;
 use crate::service::MasterService;
-use crate::shared::{Shared, SharedRef, StorageAnswer, generation_text};
+use crate::shared::{HttpDoors, Shared, SharedRef, StorageAnswer, generation_text};
 use crate::suspects::Suspects;
 use crate::tenants::{PolicyStore, TenantDesk};
 use crate::waiting::WaitingRoom;
@@ -136,9 +136,12 @@ impl Master {
             if let Some(control) = &master.control {
                 parts.control = Arc::clone(control) as Arc<dyn Control>;
             }
+            parts.door = master.shared.doors.admin.clone();
             master.admin = Some(Admin::start(options, parts)?);
         }
-        master.metadata = config.metadata.clone().map(MetadataServer::start).transpose()?;
+        let door = master.shared.doors.metadata.clone();
+        let metadata = config.metadata.clone().map(|options| MetadataOptions { door, ..options });
+        master.metadata = metadata.map(MetadataServer::start).transpose()?;
         if let (Some(server), Some(keys)) = (&master.metadata, &config.metadata_cleanup) {
             let _ = master.shared.cleaned.set((server.ledger(), keys.clone()));
         }
@@ -305,6 +308,7 @@ pub(crate) fn shared(config: &MasterConfig, versions: &[WireVersion]) -> Result<
         listeners: OnceLock::new(),
         server_counters: OnceLock::new(),
         security: OnceLock::new(),
+        doors: HttpDoors::default(),
         connection_limit: OnceLock::new(),
         cleaned: OnceLock::new(),
         policies,

@@ -139,6 +139,14 @@ impl<'r> Context<'_, 'r> {
         self.request.peer.map(|peer| peer.ip().to_canonical())
     }
 
+    /// Whether the request may be of that client: not if the client's segments were mounted from another host. Everybody
+    /// can learn the ids of clients.
+    pub(crate) fn may_speak_for(&self, client: ClientId) -> bool {
+        let Some(from) = self.origin() else { return true };
+        let mut own = self.shared.catalog.segments_of(client).into_iter();
+        own.all(|id| self.shared.origins.may_be_of(id, from))
+    }
+
     /// The tenant of a call that reads or removes; always the default one while multi-tenancy is off.
     ///
     /// # Errors

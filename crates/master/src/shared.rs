@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use yb_admin::MetadataLedger;
+use yb_admin::{DoorCounts, MetadataLedger};
 use yb_catalog::{Catalog, Effects, Keeper, Reach, UnmountCause};
 use yb_env::{Clock, Rng};
 use yb_metadata::Keys;
@@ -33,6 +33,13 @@ use crate::weights::Book;
 
 /// A function that reads the RPC server's counters; set when the server stands.
 pub(crate) type ServerCounters = Box<dyn Fn() -> CounterSnapshot + Send + Sync>;
+
+/// Connections of the HTTP servers.
+#[derive(Default)]
+pub(crate) struct HttpDoors {
+    pub(crate) admin: DoorCounts,
+    pub(crate) metadata: DoorCounts,
+}
 
 pub(crate) struct Shared {
     pub(crate) catalog: Catalog,
@@ -63,6 +70,7 @@ pub(crate) struct Shared {
     pub(crate) server_counters: std::sync::OnceLock<ServerCounters>,
     /// Who may connect, once the server runs.
     pub(crate) security: std::sync::OnceLock<Option<Arc<yb_secure::Security>>>,
+    pub(crate) doors: HttpDoors,
     pub(crate) connection_limit: std::sync::OnceLock<ConnectionLimit>,
     /// Where clients that stopped pinging leave no records, and under which keys.
     pub(crate) cleaned: std::sync::OnceLock<(MetadataLedger, Keys)>,

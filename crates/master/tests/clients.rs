@@ -223,3 +223,23 @@ fn a_writer_that_dies_frees_its_keys_when_it_is_given_up() {
     other.put_end(b"k").unwrap();
     assert_eq!(writer.put_end(b"k"), Err(ErrorCode::OBJECT_NOT_FOUND), "and it is not told that its bytes are stored");
 }
+
+/// Everybody can learn the ids of clients.
+#[test]
+fn nobody_says_hello_for_the_client_of_another_host() {
+    let rig = Rig::start();
+    let caller = rig.caller();
+    caller.give_memory(1 << 20);
+    hello(&caller, 0);
+    let shown = || {
+        let page = rig.page("/metrics");
+        ["test", "forged"].map(|version| page.contains(&format!("yuebing_nodes_by_version{{version=\"{version}\"}} 1")))
+    };
+    assert_eq!(shown(), [true, false]);
+    let forged = HelloArgs { client_id: caller.id, node_version: "forged", capabilities: u64::MAX };
+    caller.call_from::<call::Hello>([127, 0, 0, 2].into(), rig.master.rpc_address(), &forged);
+    assert_eq!(shown(), [true, false]);
+    // From the host of its memory it may say something new.
+    caller.call::<call::Hello, _>(&forged, |reply| assert!(reply.is_ok()));
+    assert_eq!(shown(), [false, true]);
+}

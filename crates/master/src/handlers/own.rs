@@ -17,11 +17,16 @@ use crate::suspects::{self, Report};
 
 pub(crate) fn hello(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
     context.typed::<call::Hello>(reply, |context, args| {
+        let reply = HelloReply { master_version: env!("CARGO_PKG_VERSION"), capabilities: MASTER_CAPABILITIES };
+        if !context.may_speak_for(args.client_id) {
+            tracing::warn!(event = "hello_refused", client = %args.client_id, version = args.node_version, peer = ?context.request.peer, "somebody else says hello for this client");
+            return Ok(reply);
+        }
         tracing::info!(event = "hello", client = %args.client_id, version = args.node_version, peer = ?context.request.peer, "hello");
         context.shared.nodes.hello(args.client_id, args.node_version, args.capabilities);
         context.shared.catalog.greet(args.client_id, context.now());
         context.shared.catalog.expect_directory(args.client_id, keeper(args.capabilities));
-        Ok(HelloReply { master_version: env!("CARGO_PKG_VERSION"), capabilities: MASTER_CAPABILITIES })
+        Ok(reply)
     })
 }
 
@@ -40,9 +45,7 @@ pub(crate) fn depart(context: &mut Context<'_, '_>, mut reply: Reply<'_>) -> Out
     let Some(args) = context.args::<call::Depart>() else { return reply.bad_arguments() };
     let shared = context.shared;
     let within = Duration::from_millis(args.within_ms);
-    let mut own = shared.catalog.segments_of(args.client_id).into_iter();
-    // Everybody can learn the ids of clients: nobody empties the nodes of another host.
-    let report = if context.origin().is_some_and(|from| !own.all(|id| shared.origins.may_be_of(id, from))) {
+    let report = if !context.may_speak_for(args.client_id) {
         tracing::warn!(event = "departure_refused", client = %args.client_id, peer = ?context.request.peer, "somebody else says that this client leaves");
         Err(ErrorCode::INVALID_PARAMS)
     } else {

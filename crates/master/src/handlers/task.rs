@@ -16,7 +16,7 @@ use crate::service::{Context, encode_body};
 const FETCH_MAX: usize = 1024;
 
 fn give(context: &Context<'_, '_>, work: Work, client: yb_types::ClientId) -> ErrorOr<Uuid> {
-    let given = context.shared.jobs.give(work, Purpose::Asked, client, both_clocks(context.now()));
+    let given = context.shared.jobs.give(work, Purpose::Asked(context.origin()), client, both_clocks(context.now()));
     given.map(|id| id.0).map_err(|_| ErrorCode::TASK_PENDING_LIMIT_EXCEEDED)
 }
 

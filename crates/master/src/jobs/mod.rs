@@ -108,7 +108,7 @@ impl Jobs {
 
     /// Somebody waits for the end of this task.
     pub(crate) fn note_ended(&self, ended: Ended) {
-        if ended.purpose != Purpose::Asked {
+        if !matches!(ended.purpose, Purpose::Asked(_)) {
             self.notes.lock().ended.push(ended);
             self.waker.wake();
         }

@@ -12,7 +12,7 @@ use yb_types::SegmentStatus;
 use super::MasterMetrics;
 use super::peer::write_unfed;
 use super::process::ProcessMemory;
-use crate::shared::Shared;
+use crate::shared::{HttpDoors, Shared};
 
 /// The whole page.
 pub(crate) fn write_page(shared: &Shared) -> String {
@@ -31,6 +31,7 @@ pub(crate) fn write_page(shared: &Shared) -> String {
     write_queues(&mut out, shared);
     write_server(&mut out, &shared.server_counts());
     write_security(&mut out, &shared.security_stats());
+    write_doors(&mut out, &shared.doors);
     write_process(&mut out, shared, &stats, &memory);
     write_unfed(&mut out);
     out.into_string()
@@ -243,6 +244,9 @@ fn write_queues(out: &mut TextWriter, shared: &Shared) {
         "Puts refused at once: too many waited for space",
         turned_away,
     );
+    let refused = shared.jobs.tasks.lock().refused_shares();
+    let help = "Tasks refused: too many of their address wait or run";
+    out.counter("yuebing_tasks_refused_by_address_total", help, refused);
     let (proposals, tracked) = shared.jobs.heat.figures();
     out.counter("yuebing_hot_proposals_total", "Times that another copy of a hot object was proposed", proposals);
     out.gauge("yuebing_heat_tracked_keys", "Keys whose lookups are counted to find hot ones", tracked);
@@ -280,6 +284,22 @@ fn write_server(out: &mut TextWriter, counters: &CounterSnapshot) {
     }
     let open = counters.connections_accepted.saturating_sub(counters.connections_closed);
     out.gauge("yuebing_rpc_connections", "Connections open", open);
+}
+
+/// Connections of the HTTP servers.
+fn write_doors(out: &mut TextWriter, doors: &HttpDoors) {
+    let servers = [("admin", &doors.admin), ("metadata", &doors.metadata)];
+    out.family("yuebing_http_connections", "gauge", "HTTP connections open, by server");
+    for (server, counts) in servers {
+        out.sample("yuebing_http_connections", &[("server", server)], counts.open());
+    }
+    let name = "yuebing_http_connections_refused_total";
+    out.family(name, "counter", "HTTP connections closed at accept: too many together, or of one address");
+    for (server, counts) in servers {
+        for (reason, count) in counts.refused() {
+            out.sample(name, &[("server", server), ("reason", reason)], count);
+        }
+    }
 }
 
 /// What came of connections where there is a secret, TLS, or a list of addresses for the plain wire; else zeros.

@@ -46,6 +46,25 @@ impl Caller {
         self.try_call::<C, R>(args, then).unwrap()
     }
 
+    /// Sends a request over a connection that comes from that address of this host, and waits for the answer.
+    pub fn call_from<C: Call>(&self, own: std::net::Ipv4Addr, master: std::net::SocketAddr, args: &C::Args<'_>) {
+        use std::io::{Read, Write};
+        let signature = self.table.signature(C::RPC).unwrap();
+        let mut body = Vec::new();
+        yb_pack::encode(args, &signature.args, Form::Literal, &mut body).unwrap();
+        let (function_id, body_len) = (signature.function_id, u32::try_from(body.len()).unwrap());
+        let header =
+            yb_wire::frame::RequestHeader { function_id, body_len, ..yb_wire::frame::RequestHeader::default() };
+        let mut socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        socket.bind(&std::net::SocketAddr::from((own, 0)).into()).unwrap();
+        socket.connect(&master.into()).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        socket.write_all(&[&header.to_bytes()[..], &body].concat()).unwrap();
+        let mut answer = [0; yb_wire::frame::RESPONSE_HEADER_LEN];
+        socket.read_exact(&mut answer).unwrap();
+        assert_eq!(answer[3], 0, "the call was refused: {answer:?}");
+    }
+
     pub fn ping(&self) -> ErrorOr<PingResponse> {
         self.call::<call::Ping, _>(&ClientArgs { client_id: self.id }, |reply| reply)
     }

@@ -91,6 +91,7 @@ pub(super) const TENANTS: &[Setting] = &[
     Setting::peer("max_total_finished_tasks", Kind::U32, "10000", "Finished tasks remembered.").live(),
     Setting::peer("max_total_pending_tasks", Kind::U32, "10000", "Tasks waiting.").live(),
     Setting::peer("max_total_processing_tasks", Kind::U32, "10000", "Tasks running.").live(),
+    Setting::ours("max_tasks_per_address", Kind::U32, "5000", "Tasks waiting or running that were asked for from one address, under however many clients.").range(1, 1 << 24).live(),
     Setting::peer("pending_task_timeout_sec", Kind::U64, "300", "A waiting task fails after this time.")
         .unit(Unit::Seconds)
         .live(),

@@ -1,7 +1,7 @@
 """HTTP/1.1 for the package's small servers: requests, answers, routes, and a server on asyncio streams.
 
 Standard library only. A connection is served by one task; requests on it are answered in their order. What a client may
-use up is bounded: bytes of a head and of a body, and the seconds between two pieces.
+use up is bounded: bytes of a head and of a body, the seconds that each may take, and what `_http_bounds` has.
 """
 
 from __future__ import annotations
@@ -17,12 +17,16 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
+from mooncake._http_bounds import Bounds, NoRoom
+
 logger = logging.getLogger(__name__)
 
 #: Bytes of a request line with its headers, and of one line of a body in chunks.
 HEAD_LIMIT = 1 << 16
-#: Seconds for a whole head, and between two pieces of a body.
-PATIENCE = 30.0
+#: Seconds without a byte of a body, for a whole head, and for a connection's first byte.
+PATIENCE = 10.0
+#: Bytes a second that a body or an answer moves at least, beyond the first `PATIENCE`.
+LEAST_SPEED = 1 << 20
 #: Seconds that a connection may lie idle between requests.
 IDLE = 75.0
 
@@ -117,6 +121,7 @@ class HttpServer:
     def __init__(self, routes: Iterable[Route], body_limit: int, allow: Callable[[Request], None] | None = None):
         self.routes = list(routes)
         self._body_limit = body_limit
+        self.bounds = Bounds(body_limit)
         self._allow = allow
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
@@ -135,29 +140,54 @@ class HttpServer:
         await asyncio.gather(*self._connections, return_exceptions=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        name = writer.get_extra_info("peername")
+        peer = name[0] if isinstance(name, tuple) else ""
+        if not self.bounds.enter(peer):
+            writer.close()
+            return
         task = asyncio.current_task()
         assert task is not None
         self._connections.add(task)
         try:
-            while await self._one(reader, writer):
-                pass
+            begins = PATIENCE
+            while await self._one(reader, writer, peer, begins):
+                begins = IDLE
         except (OSError, asyncio.IncompleteReadError, TimeoutError, asyncio.TimeoutError):
             logger.debug("a client went away")
         finally:
             self._connections.discard(task)
+            self.bounds.leave(peer)
             writer.close()
 
-    async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Answers one request; whether another may follow on the connection."""
+    async def _one(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: str, begins: float
+    ) -> bool:
+        """Answers one request that begins within so many seconds; whether another may follow on the connection."""
         try:
-            request = await _head(reader)
+            request = await _head(reader, begins)
             if request is None:
                 return False
-            peer = writer.get_extra_info("peername")
-            request.peer = peer[0] if isinstance(peer, tuple) else ""
+            request.peer = peer
+            size = _body_size(request.headers, self._body_limit)
+        except HttpError as error:
+            await _send(writer, error.response(), keep=False)
+            return False
+        try:
+            async with self.bounds.room(peer, size, PATIENCE):
+                return await self._receive_and_answer(request, reader, writer)
+        except NoRoom:
+            busy = HttpError(503, "too many bodies are being received", {"Retry-After": "1"})
+            await _send(writer, busy.response(), keep=False)
+            return False
+
+    async def _receive_and_answer(
+        self, request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bool:
+        try:
             if request.headers.get("expect", "").lower() == "100-continue":
                 writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-            request.body = await read_body(reader, request.headers, self._body_limit)
+            body = read_body(reader, request.headers, self._body_limit)
+            request.body = await asyncio.wait_for(body, _time_for(_body_size(request.headers, self._body_limit)))
         except HttpError as error:
             await _send(writer, error.response(), keep=False)
             return False
@@ -192,13 +222,17 @@ class HttpServer:
         raise HttpError(404, f"there is no {request.path}")
 
 
-async def _head(reader: asyncio.StreamReader) -> Request | None:
-    """The next request without its body; None when the client is done."""
+async def _head(reader: asyncio.StreamReader, begins: float) -> Request | None:
+    """The next request without its body; None when the client is done. Bytes that trickle are no progress."""
+    first = await asyncio.wait_for(reader.read(1), begins)
+    return await asyncio.wait_for(_rest_of_head(first, reader), PATIENCE) if first else None
+
+
+async def _rest_of_head(first: bytes, reader: asyncio.StreamReader) -> Request:
     try:
-        first = await asyncio.wait_for(reader.readline(), IDLE)
-        if not first:
-            return None
-        return _parse_head(first, await read_headers(reader))
+        # A line of its own is what the first byte was.
+        line = first if first == b"\n" else first + await reader.readline()
+        return _parse_head(line, await read_headers(reader))
     except (ValueError, asyncio.LimitOverrunError) as error:
         raise HttpError(431, f"a line of the head has more than {HEAD_LIMIT} bytes") from error
 
@@ -228,11 +262,29 @@ async def read_headers(reader: asyncio.StreamReader) -> dict[str, str]:
         headers[name.strip().lower()] = value.strip()
 
 
+def _too_large(limit: int) -> HttpError:
+    return HttpError(413, f"the body has more than {limit} bytes")
+
+
+def _body_size(headers: dict[str, str], limit: int) -> int:
+    """Most bytes that the body will have; `HttpError` for more than `limit`."""
+    if headers.get("transfer-encoding", "").lower() == "chunked":
+        return limit
+    size = _number(headers.get("content-length", "0").encode(), 10)
+    if size > limit:
+        raise _too_large(limit)
+    return size
+
+
+def _time_for(size: int) -> float:
+    """Seconds that so many bytes may take from or to a client."""
+    return PATIENCE + size / LEAST_SPEED
+
+
 async def read_body(reader: asyncio.StreamReader, headers: dict[str, str], limit: int) -> bytes:
     """A whole body; `HttpError` when it has more than `limit` bytes or its length cannot be told."""
-    too_large = HttpError(413, f"the body has more than {limit} bytes")
-    if _number(headers.get("content-length", "0").encode(), 10) > limit:
-        raise too_large
+    _body_size(headers, limit)
+    too_large = _too_large(limit)
     body = bytearray()
     async for piece in body_pieces(reader, headers, PATIENCE):
         if len(body) + len(piece) > limit:
@@ -289,11 +341,13 @@ async def _send(writer: asyncio.StreamWriter, answer: Answer, keep: bool, with_b
         head["Transfer-Encoding"] = "chunked"
     lines = [f"HTTP/1.1 {answer.status} {reason}", *(f"{name}: {value}" for name, value in head.items()), "", ""]
     writer.write("\r\n".join(lines).encode("latin-1"))
+    size = 0
     if with_body and whole:
+        size = len(answer.body)
         writer.write(answer.body)
     elif with_body:
         await _send_pieces(writer, answer.pieces)
-    await writer.drain()
+    await asyncio.wait_for(writer.drain(), _time_for(size))
 
 
 async def _send_pieces(writer: asyncio.StreamWriter, pieces: AsyncGenerator[bytes, None]) -> None:
@@ -303,7 +357,7 @@ async def _send_pieces(writer: asyncio.StreamWriter, pieces: AsyncGenerator[byte
             async for piece in pieces:
                 if piece:
                     writer.write(b"%x\r\n%b\r\n" % (len(piece), piece))
-                    await writer.drain()
+                    await asyncio.wait_for(writer.drain(), _time_for(len(piece)))
     except Exception as error:
         raise ConnectionAbortedError("the answer broke off") from error
     writer.write(b"0\r\n\r\n")

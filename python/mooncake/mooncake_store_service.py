@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 
 from mooncake._access import Access
 from mooncake._http import HttpError, HttpServer, Response, Route
+from mooncake._http_bounds import take_all_descriptors
 from mooncake._setup import DICT_DEFAULTS
 from mooncake.mooncake_config import MooncakeConfig, from_env, is_given
 from mooncake.store import MooncakeDistributedStore
@@ -552,6 +553,7 @@ async def main() -> bool:
 def sync_main() -> NoReturn:
     """The command `mc_store_rest_server`: exit status 0 after a signal, 1 when it could not start."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    take_all_descriptors()
     try:
         served = asyncio.run(main())
     except (OSError, ValueError) as error:

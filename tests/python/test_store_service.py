@@ -360,3 +360,22 @@ def test_a_setting_that_is_none_is_named(need, master):
     need(OURS)
     with Service(OURS, master, "-D", "tenant=x", "-D", "global_segment_size=0") as service:
         assert "there is no setting tenant" in service.process.log_tail()
+
+
+def test_one_address_does_not_keep_the_others_out(need):
+    need(OURS, program=True)
+    happened = json.loads(python((ROOT / "tests/python/http_bounds_script.py").read_text()))
+    done = "HTTP/1.1 200 OK"
+    bodies = happened.pop("bodies that stop")
+    assert bodies in ("closed", ["HTTP/1.1 503 Service Unavailable"])
+    assert happened == {
+        "one too many": "",
+        "refused": 1,
+        "another, meanwhile": done,
+        "the crowd": [""],
+        "the greedy, afterwards": done,
+        "another, beside bodies that stop": done,
+        "in time": True,
+        "the greedy, at last": done,
+        "a head that trickles": "closed",
+    }

@@ -114,12 +114,14 @@ class MooncakeConfig:
 
     @staticmethod
     def from_file(file_path: str) -> MooncakeConfig:
-        """From a JSON object with the names of the fields; other names are ignored.
+        """From a JSON object with the names of the fields; other names are ignored, with a warning where one looks like a
+        field that is not there.
 
         Raises `OSError` when the file cannot be read, `ValueError` when it is not JSON, lacks a field that has no
         default, or has a value that cannot work.
         """
         content = _content_of(file_path)
+        _report_misspelt(content, file_path)
         missing = next((name for name in _REQUIRED if name not in content), None)
         if missing:
             raise ValueError(f"Missing required config field: {missing}")
@@ -192,6 +194,19 @@ def _content_of(file_path: str) -> Mapping[str, Any]:
     if not isinstance(content, Mapping):
         raise ValueError(f"{file_path} holds no JSON object")
     return content
+
+
+def _report_misspelt(content: Mapping[str, Any], file_path: str) -> None:
+    names = [field.name for field in fields(MooncakeConfig)]
+    unknown = [name for name in content if name not in names]
+    if not unknown:
+        return
+    import difflib  # noqa: PLC0415 - rarely needed
+
+    absent = [name for name in names if name not in content]
+    for name in unknown:
+        for meant in difflib.get_close_matches(name, absent, 1, 0.75):
+            logger.warning("%s: the field %r does nothing; did you mean %r?", file_path, name, meant)
 
 
 def _said_by_environment() -> dict[str, Any]:

@@ -35,6 +35,7 @@ use crate::failure::Outcome;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    report_unknown_variables();
     let mut arguments = std::env::args_os();
     let called_as = arguments.next().unwrap_or_default();
     let name = Path::new(&called_as).file_name().and_then(|n| n.to_str()).unwrap_or_default();
@@ -61,6 +62,15 @@ fn main() -> ExitCode {
             other => answer(run(&other)),
         },
     }
+}
+
+/// One line for each variable with our prefix that means nothing. Processes that another one started keep silent: it said so.
+fn report_unknown_variables() {
+    if std::env::var_os(supervise::PARENT).is_some() {
+        return;
+    }
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    yb_settings::unknown_variables(names).iter().for_each(|unknown| eprintln!("warning: {unknown}"));
 }
 
 fn run(command: &Command) -> Outcome {

@@ -22,7 +22,7 @@ use crate::failure::{Failure, Outcome};
 use crate::signals::Signals;
 
 /// Environment variable that tells a child of whom it is one.
-const PARENT: &str = "YUEBING_PARENT";
+pub const PARENT: &str = "YUEBING_PARENT";
 /// How long a child may take to end after it was asked to.
 const LEAVE: Duration = Duration::from_secs(10);
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use yb_client::environment::{Treatment, VARIABLES, page, report_ignored};
+use yb_client::environment::{Treatment, VARIABLES, page, report_ignored, report_unknown};
 use yb_client::{ClientConfig, HugePages};
 use yb_transfer::EngineSettings;
 
@@ -178,17 +178,33 @@ impl std::io::Write for Lines {
     }
 }
 
-#[test]
-fn every_ignored_variable_that_is_set_has_a_line_in_the_log() {
+/// What is logged meanwhile.
+fn log_of(act: impl FnOnce()) -> String {
     let lines = Lines::default();
     let of_log = lines.clone();
     let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || of_log.clone()).finish();
-    tracing::subscriber::with_default(subscriber, || {
-        report_ignored(&|_| None);
-        assert!(lines.0.lock().is_empty());
-        report_ignored(&|_| Some("1".to_owned()));
-    });
-    let log = String::from_utf8(lines.0.lock().clone()).unwrap();
+    tracing::subscriber::with_default(subscriber, act);
+    let bytes = lines.0.lock().clone();
+    String::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn what_is_misspelt_has_a_line_in_the_log_with_the_nearest_name() {
+    let log = log_of(|| report_unknown(["YUEBING_SECRT", "YB_SHM", "HOME"].map(str::to_owned)));
+    assert!(log.lines().count() == 1 && log.contains("did you mean YUEBING_SECRET?"), "{log}");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let path = file.path().to_str().unwrap();
+    let text = r#"{"local_hostname": "f", "metadata_server": "P2PHANDSHAKE", "master_server_address": "f:1",
+        "global_segment_sise": "1GB", "tenant_id": "a", "tenantid": "b", "prefill_url": "of a connector"}"#;
+    std::fs::write(path, text).unwrap();
+    let log = log_of(|| drop(ClientConfig::load(&lookup(&[("MOONCAKE_CONFIG_PATH", path)])).unwrap()));
+    assert!(log.lines().count() == 1 && log.contains("did you mean global_segment_size?"), "{log}");
+}
+
+#[test]
+fn every_ignored_variable_that_is_set_has_a_line_in_the_log() {
+    assert_eq!(log_of(|| report_ignored(&|_| None)), "");
+    let log = log_of(|| report_ignored(&|_| Some("1".to_owned())));
     for variable in VARIABLES {
         let ignored = matches!(variable.treatment, Treatment::Ignored(_));
         assert_eq!(log.contains(&format!("\"{}\"", variable.name)), ignored, "{}", variable.name);

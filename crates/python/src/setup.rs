@@ -1,6 +1,6 @@
 //! The arguments of a setup, already told apart and defaulted by the Python face.
 
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 use pyo3::prelude::*;
 use yb_client::{Client, ClientConfig, Error, environment};
@@ -8,6 +8,9 @@ use yb_daemon::{Daemon, DaemonSettings, Doors, StartError};
 
 use crate::convert::{Text, Unsigned};
 use crate::engine::{EngineLive, InnerTransferEngine};
+
+/// What the environment of the process has that nobody reads is said with its first store.
+static UNKNOWN_SAID: Once = Once::new();
 
 /// One item of a dict for each; a value of a wrong type is a `TypeError` that names it.
 #[derive(FromPyObject)]
@@ -61,6 +64,9 @@ impl SetupArguments {
     fn into_config(self) -> Result<ClientConfig, Error> {
         let variable = |name: &str| std::env::var(name).ok();
         environment::report_ignored(&variable);
+        UNKNOWN_SAID.call_once(|| {
+            environment::report_unknown(std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()));
+        });
         let config = ClientConfig::from_env(&variable)?;
         let page = match (self.enable_client_http_server, u16::try_from(self.client_http_port.0)) {
             (false, _) => None,

@@ -62,28 +62,7 @@ impl Explained {
         }
     }
 
-    /// Some lines for people.
-    pub fn text(&self) -> String {
-        let Setting { name, doc, default, live, env, .. } = self.setting;
-        let default = if default.is_empty() { "empty" } else { default };
-        let mut rows = vec![
-            ("value", if self.shown().is_empty() { "empty".to_owned() } else { self.shown() }),
-            ("from", self.source.to_string()),
-            ("default", default.to_owned()),
-            ("legal", legal(self.setting)),
-            ("meaning", (*doc).to_owned()),
-            ("peer", self.peer()),
-            ("here", self.class()),
-            ("live", if *live { "yes, at a reload".to_owned() } else { "no, needs a restart".to_owned() }),
-        ];
-        if let Some(variable) = env {
-            rows.push(("environment", (*variable).to_owned()));
-        }
-        let lines = rows.iter().map(|(label, text)| format!("  {label:<12}{text}\n"));
-        format!("{name}\n{}", lines.collect::<String>())
-    }
-
-    /// The same as JSON.
+    /// All of it as JSON; whoever shows it to people takes it from there.
     pub fn json(&self) -> Json {
         json!({
             "name": self.setting.name, "aliases": self.setting.aliases, "value": self.shown(),

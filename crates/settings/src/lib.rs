@@ -33,6 +33,7 @@ mod security;
 mod setting;
 mod value;
 mod values;
+mod variables;
 
 pub use arguments::{Arguments, HelpStyle, parse_arguments};
 pub use explain::{Explained, explain};
@@ -43,6 +44,7 @@ pub use security::{SECURITY, SECURITY_TITLE};
 pub use setting::{Class, Kind, Setting, Since, Table, Unit, Validity};
 pub use value::{Value, parse_duration_ms};
 pub use values::{Given, Source, Values};
+pub use variables::{UnknownVariable, unknown_variables};
 
 /// Why a setting was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -85,6 +85,13 @@ pub fn report_ignored(lookup: &Lookup<'_>) {
     }
 }
 
+/// One line in the log for every variable of ours among `names` that nothing reads, with the nearest that something does.
+pub fn report_unknown(names: impl IntoIterator<Item = String>) {
+    for unknown in yb_settings::unknown_variables(names) {
+        tracing::warn!(variable = unknown.name, "{unknown}");
+    }
+}
+
 fn refuse(read: &Reader<'_, '_>) -> Result<()> {
     for variable in VARIABLES {
         let Treatment::Refused { harmless, why } = variable.treatment else { continue };

@@ -138,6 +138,7 @@ pub(super) fn from_file(config: ClientConfig, path: &str) -> Result<ClientConfig
     let wrong = |reason: &dyn std::fmt::Display| Error::invalid(format!("MOONCAKE_CONFIG_PATH {path}: {reason}"));
     let text = std::fs::read_to_string(path).map_err(|error| wrong(&error))?;
     let fields: Map<String, Value> = serde_json::from_str(&text).map_err(|error| wrong(&error))?;
+    report_misspelt(&fields, path);
     let file = File(fields);
     for required in ["local_hostname", "metadata_server", "master_server_address"] {
         if file.text(required)?.is_none() {
@@ -145,6 +146,17 @@ pub(super) fn from_file(config: ClientConfig, path: &str) -> Result<ClientConfig
         }
     }
     fill(config, &file)
+}
+
+/// A field that nothing reads is for another program, unless it looks like one of ours that is not there.
+fn report_misspelt(fields: &Map<String, Value>, path: &str) {
+    let absent: Vec<&str> = NAMES.iter().map(|(name, _)| *name).filter(|name| !fields.contains_key(*name)).collect();
+    let known = |field: &str| NAMES.iter().any(|(name, _)| *name == field);
+    for field in fields.keys().filter(|field| !known(field)) {
+        if let Some(meant) = yb_settings::nearest(field, absent.iter().copied()) {
+            tracing::warn!(field, path, "this field of the configuration does nothing; did you mean {meant}?");
+        }
+    }
 }
 
 pub(super) fn from_variables(config: ClientConfig, lookup: &Lookup<'_>) -> Result<ClientConfig> {

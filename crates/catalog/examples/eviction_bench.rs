@@ -63,7 +63,7 @@ fn pool(objects: u64) -> Catalog {
 fn put(catalog: &Catalog, keys: std::ops::Range<u64>, rng: &mut Rng, now: MonotonicTime) -> u64 {
     let caller = Caller { tenant: Tenant::DEFAULT, client: WRITER, now };
     let config = ReplicateConfig::default();
-    let call = PutCall { caller, config: &config, allow_empty: false };
+    let call = PutCall { caller, config: &config, allow_empty: false, waited: false };
     let mut effects = Effects::default();
     let mut stored = 0;
     for first in keys.clone().step_by(BATCH) {

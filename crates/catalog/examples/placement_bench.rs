@@ -59,7 +59,7 @@ impl Pool {
         self.next += 1;
         let key = self.next.to_be_bytes();
         let config = ReplicateConfig { host_id: "10.0.0.1".to_owned(), ..ReplicateConfig::default() };
-        let call = PutCall { caller: self.caller(), config: &config, allow_empty: false };
+        let call = PutCall { caller: self.caller(), config: &config, allow_empty: false, waited: false };
         let mut place = None;
         let mut random = || self.rng.next_u64();
         self.catalog.put_start(&call, [(key, size)], &mut random, &mut Effects::default(), |_, answer| {

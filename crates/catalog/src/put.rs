@@ -42,6 +42,8 @@ pub struct PutCall<'a> {
     pub config: &'a ReplicateConfig,
     /// Whether an object may have no bytes. The peer's clients expect INVALID_PARAMS.
     pub allow_empty: bool,
+    /// It waits for space since it was refused: what it may evict is evicted, others make the room now.
+    pub waited: bool,
 }
 
 /// What a write does with an object that is there.
@@ -258,7 +260,8 @@ impl Catalog {
                     self.count_refusal(&batch.call.caller, refusal);
                     // Where only the object itself could go, the janitor is not asked either.
                     if !(held && refusal == PutRefusal::NothingEvictable) {
-                        self.ask_for_space(refusal, batch.call.caller.now);
+                        let had = tries.evicted() > 0 && self.is_large(item.size);
+                        self.ask_for_space(refusal, had, batch.call.caller.now);
                     }
                     return sink(Err(refusal));
                 }
@@ -293,6 +296,7 @@ impl Catalog {
         let Caller { tenant, now, .. } = batch.call.caller;
         match refusal {
             // Where all memory rests, no object that goes lets the put succeed.
+            _ if batch.call.waited => false,
             PutRefusal::NoSpace => !self.is_all_resting(now) && self.make_room(tries, tenant, ByteLen(item.size), now),
             PutRefusal::QuotaExceeded => {
                 let bytes = item.size.saturating_mul(batch.call.config.replica_num);
@@ -315,10 +319,10 @@ impl Catalog {
     }
 
     /// Has the janitor make space where that was the reason of a refusal. What rests comes by itself: nobody's object has
-    /// to go for it.
-    fn ask_for_space(&self, refusal: PutRefusal, now: MonotonicTime) {
-        let lacks_space = refusal.lacks_space();
-        if lacks_space && !self.is_all_resting(now) {
+    /// to go for it. Nor for an object that needs a large part of a segment and has `had` its size evicted already.
+    fn ask_for_space(&self, refusal: PutRefusal, had: bool, now: MonotonicTime) {
+        let is_of_use = refusal == PutRefusal::MasterFull || !had;
+        if refusal.lacks_space() && is_of_use && !self.is_all_resting(now) {
             self.starved.store(true, Ordering::Relaxed);
         }
     }

@@ -11,7 +11,7 @@ use yb_types::{ByteLen, MonotonicTime};
 use crate::catalog::{Catalog, Leave};
 use crate::departed::Absence;
 use crate::effects::{Effects, PutRefusal};
-use crate::entry::{Entry, flag};
+use crate::entry::{Entry, Replica, flag};
 use crate::evict::{Policies, place_of, shard_and_slot};
 use crate::groups::{Group, Leaving};
 use crate::key::Tenant;
@@ -70,11 +70,20 @@ impl Evicted {
 /// A put that finds no space evicts its own size this many times: what comes free is not always in one piece.
 const EVICTIONS_PER_PUT: u32 = 4;
 
+/// See [`Catalog::out_of_reach`].
+#[derive(Default)]
+struct OutOfReach {
+    capacity: u64,
+    used: u64,
+}
+
 /// What was done so far to make room for one object.
 #[derive(Debug, Default)]
 pub(crate) struct MakeRoom {
     released: bool,
     evictions: u32,
+    /// Bytes that came free by them.
+    evicted: u64,
     tenant_evictions: u32,
     /// The last look found nothing that may go.
     exhausted: bool,
@@ -84,6 +93,11 @@ impl MakeRoom {
     /// Why there is no space after all.
     pub fn explain(&self, refusal: PutRefusal) -> PutRefusal {
         if refusal == PutRefusal::NoSpace && self.exhausted { PutRefusal::NothingEvictable } else { refusal }
+    }
+
+    /// Bytes that were evicted for it.
+    pub fn evicted(&self) -> u64 {
+        self.evicted
     }
 
     /// Whether the tenant's own objects may be asked once more.
@@ -130,12 +144,13 @@ impl Catalog {
     /// What eviction has to free now, by the watermark or because a put found no space; `None` when nothing. It goes
     /// below the watermark by `eviction_ratio`, but not by more than a hundredth.
     pub fn eviction_goal(&self, now: MonotonicTime) -> Option<EvictionGoal> {
-        let capacity = self.segments.capacity().0 as f64;
+        let idle = self.out_of_reach(now);
+        let capacity = self.segments.capacity().0.saturating_sub(idle.capacity) as f64;
         // What is leaving is freed by upkeep, and may be enough.
         if capacity == 0.0 || self.leaving.any() {
             return None;
         }
-        let used = self.allocated().0.saturating_sub(self.coming_free(now).0) as f64 / capacity;
+        let used = self.allocated().0.saturating_sub(idle.used + self.coming_free(now).0) as f64 / capacity;
         let (ratio, over) = (self.settings.eviction_ratio, used - self.settings.eviction_high_watermark);
         let starved = self.starved.load(Ordering::Relaxed) && ratio > 0.0;
         if over <= 0.0 && !starved {
@@ -145,6 +160,28 @@ impl Catalog {
         let target = step.max(over + step);
         let at_least = (target / 2.0).max(over);
         Some(EvictionGoal { target: share_of(capacity, target), at_least: share_of(capacity, at_least) })
+    }
+
+    /// Memory that no eviction can make room in: what it gave up does not come free.
+    fn out_of_reach(&self, now: MonotonicTime) -> OutOfReach {
+        let mut idle = OutOfReach::default();
+        if self.segments.is_any_fed() {
+            let table = self.segments.load();
+            for segment in table.iter().filter(|segment| segment.is_live() && segment.is_stuck(now)) {
+                idle.capacity += segment.capacity().0;
+                idle.used += segment.used().0;
+            }
+        }
+        idle
+    }
+
+    /// Whether space comes free when this object goes. Where nothing is struck out any more, what goes is lost for
+    /// nothing.
+    fn makes_room(&self, entry: &Entry, now: MonotonicTime) -> bool {
+        let table = self.segments.load();
+        let is_stuck = |replica: &Replica| table.live(replica.segment).is_some_and(|segment| segment.is_stuck(now));
+        let replicas = entry.replicas.as_slice();
+        !self.segments.is_any_fed() || replicas.is_empty() || !replicas.iter().all(is_stuck)
     }
 
     /// Evicts towards a goal, looking at no more than `budget` objects. At most one object more than needed goes.
@@ -175,6 +212,17 @@ impl Catalog {
         done
     }
 
+    /// What one put may evict at most: its size once if that is a large part of a segment, as what comes free in pieces
+    /// does not help it, however much there is.
+    fn evictable_for_one(&self, size: ByteLen) -> u64 {
+        size.0 * if self.is_large(size.0) { 1 } else { u64::from(EVICTIONS_PER_PUT) }
+    }
+
+    /// Whether an object of this size needs a large part of a segment.
+    pub(crate) fn is_large(&self, size: u64) -> bool {
+        size.saturating_mul(EVICTIONS_PER_PUT.into()) > self.segments.load().view.largest().0
+    }
+
     /// Does the next thing that may make room for an object that found none; `false` when there is nothing left to do.
     pub(crate) fn make_room(&self, tries: &mut MakeRoom, tenant: Tenant, size: ByteLen, now: MonotonicTime) -> bool {
         if !std::mem::replace(&mut tries.released, true) && self.release_withheld(now, u64::MAX) > 0 {
@@ -187,6 +235,10 @@ impl Catalog {
         if tries.evictions == EVICTIONS_PER_PUT || budget == 0 {
             return false;
         }
+        let left = self.evictable_for_one(size).saturating_sub(tries.evicted);
+        if left == 0 {
+            return false;
+        }
         tries.evictions += 1;
         if self.leaving.any() {
             return self.leave_on(now).freed.0 > 0;
@@ -194,7 +246,8 @@ impl Catalog {
         if self.tenants.is_multi() && self.make_room_fairly(tenant, size, now) {
             return true;
         }
-        let done = self.evict(&EvictionGoal::just(size), budget, now);
+        let done = self.evict(&EvictionGoal::just(ByteLen(size.0.min(left))), budget, now);
+        tries.evicted += done.bytes.0;
         tries.exhausted = done.exhausted && done.keys == 0;
         done.bytes.0 > 0 || self.leaving.any()
     }
@@ -236,7 +289,7 @@ impl Catalog {
         if !state.is_evictable(slot, pass.take_soft_pinned, pass.now) {
             return Verdict::Protected;
         }
-        if self.offload_first(&mut state, slot, pass.now) {
+        if !self.makes_room(&state.slab[slot], pass.now) || self.offload_first(&mut state, slot, pass.now) {
             return Verdict::Protected;
         }
         if state.slab[slot].has(flag::GROUPED) {

@@ -205,6 +205,11 @@ impl MountedSegment {
         self.feed().map_or(ByteLen(0), |feed| feed.coming_free(now))
     }
 
+    /// Whether what is given up here does not come free now: whoever strikes it out is silent.
+    pub(crate) fn is_stuck(&self, now: MonotonicTime) -> bool {
+        self.feed().is_some_and(|feed| feed.is_stuck(now))
+    }
+
     /// What its node is told, if that keeps a directory.
     pub(crate) fn feed(&self) -> Option<&Feed> {
         self.feed.as_deref()

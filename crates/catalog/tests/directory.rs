@@ -244,9 +244,41 @@ fn eviction_counts_what_is_about_to_be_struck_out() {
     assert!(pool.start(1, "x", 64).is_err());
     assert_eq!(pool.catalog.stats().keys, 14, "and nothing more goes for it");
     pool.advance(2 * SECOND);
-    assert!(pool.catalog.eviction_goal(pool.now).is_some(), "a node that says nothing is not counted on");
+    assert!(
+        pool.catalog.eviction_goal(pool.now).is_none(),
+        "what goes from a node that says nothing is lost for nothing"
+    );
+    assert_eq!(pool.start(1, "x", 64), Err(PutRefusal::NothingEvictable));
     nodes[0].settle(&pool, 1);
     pool.put("x", 64);
+}
+
+#[test]
+fn nothing_is_evicted_where_nobody_strikes_out() {
+    let (mut pool, mut nodes) = fresh(1);
+    for number in 0..16 {
+        pool.put(&format!("k{number}"), SEGMENT / 16);
+    }
+    nodes[0].settle(&pool, 1);
+    pool.advance(60 * SECOND);
+    nodes[0].settle(&pool, 1);
+    // The node falls silent. The first put evicts for itself, and nothing comes free.
+    pool.advance(SECOND / 2);
+    assert!(pool.start(1, "a", SEGMENT / 16).is_err());
+    let there = |pool: &Pool| (0..16).filter(|number| pool.peek(&format!("k{number}")).is_ok()).count();
+    assert!(there(&pool) >= 14);
+    for number in 0..20 {
+        pool.advance(2 * SECOND);
+        pool.upkeep();
+        assert!(pool.start(1, &format!("b{number}"), SEGMENT / 16).is_err());
+        if let Some(goal) = pool.catalog.eviction_goal(pool.now) {
+            pool.catalog.evict(&goal, 1000, pool.now);
+        }
+    }
+    assert!(there(&pool) >= 14, "{} are left", there(&pool));
+    nodes[0].settle(&pool, 1);
+    pool.upkeep();
+    pool.put("c", SEGMENT / 16);
 }
 
 #[test]

@@ -232,3 +232,25 @@ fn what_a_put_lacked_once_costs_nobody_his_object_when_it_came_free_by_itself() 
     pool.put("fresh", 64 * KIB);
     assert_eq!(pool.catalog.eviction_goal(pool.now), None, "the pool is nearly empty");
 }
+
+#[test]
+fn a_put_that_needs_a_large_part_of_a_segment_evicts_no_more_than_its_size() {
+    let mut pool = filled(64, 1 << 10, 64 << 10);
+    pool.advance(60 * SECOND);
+    // Read ones among the others: no hole as large as that can be made.
+    for number in (0..64).step_by(8) {
+        pool.get(&format!("key-{number}")).unwrap();
+    }
+    for _ in 0..2 {
+        assert!(pool.start(1, "large", 48 << 10).is_err());
+        assert!(pool.catalog.eviction_goal(pool.now).is_none(), "the janitor is not sent either");
+    }
+    assert!(left(&pool, 64).len() >= 8);
+    let mut pool = filled(64, 1 << 10, 64 << 10);
+    pool.advance(60 * SECOND);
+    for number in (0..64).step_by(8) {
+        pool.get(&format!("key-{number}")).unwrap();
+    }
+    assert!(pool.start(1, "large", 20 << 10).is_err());
+    assert!((43..=45).contains(&left(&pool, 64).len()), "{:?}", left(&pool, 64));
+}

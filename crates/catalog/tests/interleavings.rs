@@ -51,7 +51,7 @@ impl At {
 
     fn start(&self, key: &str, size: u64) -> Result<Found, PutRefusal> {
         let config = ReplicateConfig::default();
-        let call = PutCall { caller: self.caller(), config: &config, allow_empty: false };
+        let call = PutCall { caller: self.caller(), config: &config, allow_empty: false, waited: false };
         let (mut answer, mut effects) = (None, Effects::default());
         let items = [(key.as_bytes(), size)];
         self.catalog.put_start(&call, items, &mut || 7, &mut effects, |_, found| answer = Some(found.map(Found::from)));

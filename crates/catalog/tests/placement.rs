@@ -318,7 +318,7 @@ fn batches_at_the_same_time_keep_apart() {
     let large = 1 << 30;
     let pool = Pool::with(settings(AllocationStrategy::Balanced), &[("a", large), ("b", large)]);
     let config = ReplicateConfig::default();
-    let call = PutCall { caller: pool.caller(1), config: &config, allow_empty: false };
+    let call = PutCall { caller: pool.caller(1), config: &config, allow_empty: false, waited: false };
     let mut dice = 1u64;
     let mut random = || {
         dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

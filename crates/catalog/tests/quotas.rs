@@ -211,7 +211,7 @@ fn neighbours_are_not_delayed_by_a_clear_or_a_flood() {
             let began = clock.now();
             let key = format!("probe-{probes}");
             let config = ReplicateConfig::default();
-            let call = PutCall { caller, config: &config, allow_empty: false };
+            let call = PutCall { caller, config: &config, allow_empty: false, waited: false };
             let items = [(key.as_bytes(), 64u64)];
             let mut random = || probes;
             catalog.put_start(&call, items, &mut random, &mut Effects::default(), |_, answer| assert!(answer.is_ok()));

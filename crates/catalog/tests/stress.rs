@@ -93,7 +93,7 @@ impl World {
             config.group_ids = Some(vec![Dice::group(&key)]);
             let started = *self.now.read();
             let caller = Caller { tenant: T, client: client(thread), now: started };
-            let call = PutCall { caller, config: &config, allow_empty: false };
+            let call = PutCall { caller, config: &config, allow_empty: false, waited: false };
             let size = 1 + dice.next() % (UNIT * 40);
             let (mut begun, upsert) = (None, dice.next().is_multiple_of(3));
             let mut random = || dice.next() << 33;

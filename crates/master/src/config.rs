@@ -118,7 +118,7 @@ impl MasterConfig {
             jobs: JobSettings::default(),
             enable_disk_eviction: true,
             quota_bytes: 0,
-            put_wait: Duration::from_millis(100),
+            put_wait: Duration::from_millis(250),
             dial_back: Some(Duration::from_secs(2)),
             journal: None,
             security: None,

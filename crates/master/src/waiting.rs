@@ -96,7 +96,7 @@ impl Waiting {
         let groups = config.group_ids.as_ref();
         let groups = groups.map(|ids| again.iter().filter_map(|&at| ids.get(at).cloned()).collect());
         let config = ReplicateConfig { group_ids: groups, ..config.clone() };
-        let call = PutCall { caller: *caller, config: &config, allow_empty: true };
+        let call = PutCall { caller: *caller, config: &config, allow_empty: true, waited: true };
         self.refused.retain(|(_, why)| !why.waits());
         let refused = &mut self.refused;
         let keys = again.iter().map(|&at| (&items[at].0, items[at].1));

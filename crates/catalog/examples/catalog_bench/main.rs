@@ -106,7 +106,7 @@ impl Bench {
         let mut effects = Effects::default();
         self.measure(what, |catalog, rng, now, keys| {
             let caller = Caller { tenant: Tenant::DEFAULT, client, now };
-            let call = PutCall { caller, config: &config, allow_empty: false };
+            let call = PutCall { caller, config: &config, allow_empty: false, waited: false };
             let items = keys.iter().map(|key| (key, SIZE));
             let mut random = || rng.next_u64();
             catalog

@@ -77,7 +77,7 @@ fn all_steps(count: usize, threads: usize) -> Vec<Took> {
 fn put(catalog: &Catalog, rng: &mut Rng, now: MonotonicTime, keys: &[Vec<u8>]) -> usize {
     let config = ReplicateConfig::default();
     let caller = Caller { tenant: Tenant::DEFAULT, client: ClientId(Uuid { first: 77, second: 78 }), now };
-    let call = PutCall { caller, config: &config, allow_empty: false };
+    let call = PutCall { caller, config: &config, allow_empty: false, waited: false };
     let (mut effects, mut started, mut ended) = (Effects::default(), 0, 0);
     let mut random = || rng.next_u64();
     let items = keys.iter().map(|key| (key, SIZE));

@@ -166,8 +166,16 @@ impl Feed {
 
     /// The same, if their node is likely to do it soon.
     pub fn coming_free(&self, now: MonotonicTime) -> ByteLen {
-        let heard = MonotonicTime(self.heard.load(Ordering::Relaxed));
-        if now.since(heard) > PATIENCE { ByteLen(0) } else { self.striking() }
+        if self.is_silent(now) { ByteLen(0) } else { self.striking() }
+    }
+
+    /// Whether something waits to be struck out, and its node is not likely to do it soon.
+    pub fn is_stuck(&self, now: MonotonicTime) -> bool {
+        self.striking().0 > 0 && self.is_silent(now)
+    }
+
+    fn is_silent(&self, now: MonotonicTime) -> bool {
+        now.since(MonotonicTime(self.heard.load(Ordering::Relaxed))) > PATIENCE
     }
 
     pub(super) fn hear(&self, now: MonotonicTime) {

@@ -179,7 +179,7 @@ impl Catalog {
             data_type: yb_types::ObjectDataType(data_type),
             ..ReplicateConfig::default()
         };
-        let put = PutCall { caller, config: &config, allow_empty: true };
+        let put = PutCall { caller, config: &config, allow_empty: true, waited: false };
         let (mut begun, mut staged) = (Err(PutRefusal::CatalogFull), None);
         self.write_start(
             &put,

@@ -132,7 +132,8 @@ impl Pool {
     }
 
     fn write_many(&mut self, writer: u64, items: &[(&str, u64)], upsert: bool) -> Vec<Result<Found, PutRefusal>> {
-        let call = PutCall { caller: self.caller(writer), config: &self.config, allow_empty: self.allow_empty };
+        let call =
+            PutCall { caller: self.caller(writer), config: &self.config, allow_empty: self.allow_empty, waited: false };
         let mut answers = Vec::new();
         let seed = &mut self.random;
         let mut random = || {

@@ -64,7 +64,7 @@ fn reserve<'k>(
     mut reply: Reply<'_>,
 ) -> Outcome {
     let count = items.len();
-    let call = PutCall { caller, config, allow_empty: true };
+    let call = PutCall { caller, config, allow_empty: true, waited: false };
     let start =
         if matches!(context.rpc, Rpc::UpsertStart | Rpc::BatchUpsertStart) { Start::Upsert } else { Start::Put };
     let (shared, worker) = (context.shared, &mut *context.worker);

@@ -48,7 +48,7 @@ pub(super) const OBJECTS: &[Setting] = &[
     )
     .ratio()
     .live(),
-    Setting::ours("put_wait", Kind::Duration, "100ms", "How long a write that finds no space waits for eviction to make some before it is refused. 0: not at all.")
+    Setting::ours("put_wait", Kind::Duration, "250ms", "How long a write that finds no space waits for eviction to make some before it is refused. 0: not at all.")
         .unit(Unit::Millis)
         .range(0, 10_000)
         .live(),

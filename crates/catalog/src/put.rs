@@ -260,7 +260,7 @@ impl Catalog {
                     self.count_refusal(&batch.call.caller, refusal);
                     // Where only the object itself could go, the janitor is not asked either.
                     if !(held && refusal == PutRefusal::NothingEvictable) {
-                        let had = tries.evicted() > 0 && self.is_large(item.size);
+                        let had = (batch.call.waited || tries.evicted() > 0) && self.is_large(item.size);
                         self.ask_for_space(refusal, had, batch.call.caller.now);
                     }
                     return sink(Err(refusal));

@@ -2,24 +2,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a step that fails is a failed test")]
 
-#[path = "common/plain.rs"]
 mod common;
 
 use std::time::Duration;
 
-use common::{Process, free_port, wait_until};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use common::{Master, Process, Way, now, wait_until};
+use rustix::process::Signal;
 use yb_client::{CallLimits, Client, ClientConfig};
-use yb_env::Clock;
 use yb_types::ReplicateConfig;
 
 /// Without anybody's noticing the key would be free after this time.
 const DISCARD: Duration = Duration::from_secs(30);
-
-fn signal(process: &Process, signal: Signal) {
-    let pid = Pid::from_raw(i32::try_from(process.0.id()).unwrap()).unwrap();
-    pidfd_send_signal(pidfd_open(pid, PidfdFlags::empty()).unwrap(), signal).unwrap();
-}
 
 fn unfinished(admin: u16) -> Option<u64> {
     use std::io::{Read, Write};
@@ -53,50 +46,35 @@ fn writes_until_it_is_killed() {
 
 #[test]
 fn a_writer_that_is_killed_frees_its_key() {
-    let (port, admin) = (free_port(), free_port());
-    let _master = Process::start(&[
-        "master".into(),
-        "--rpc_address=127.0.0.1".into(),
-        format!("--rpc_port={port}"),
-        "--metrics_host=127.0.0.1".into(),
-        format!("--metrics_port={admin}"),
-        // The node stands still for a while and is to be in the pool all the same.
-        "--client_ttl=60".into(),
-    ]);
-    let address = format!("127.0.0.1:{port}");
-    wait_until("the master listens", || std::net::TcpStream::connect(&address).is_ok());
-    let node = Process::start(&[
-        "node".into(),
-        "--host=127.0.0.1".into(),
-        "--port=0".into(),
-        format!("--master_server_address={address}"),
-        "--global_segment_size=64MiB".into(),
-    ]);
+    // The node stands still for a while and is to be in the pool all the same.
+    let master = Master::start(&["--client_ttl=60"]);
+    let admin = master.admin;
+    let node = master.node(Way::Tcp, &[]);
     let config = ClientConfig {
         local_hostname: "127.0.0.1".into(),
-        master_address: address.clone(),
+        master_address: master.address.to_string(),
         shared_memory: false,
         ..ClientConfig::default()
     };
     let client = Client::connect(config).unwrap();
     let plain = ReplicateConfig::default();
     wait_until("there is room", || client.put("first", &[0; 1000], &plain).is_ok());
-    signal(&node, Signal::STOP);
+    node.process.signal(Signal::STOP).unwrap();
     let mut writer = std::process::Command::new(std::env::current_exe().unwrap());
-    writer.args(["--ignored", "--exact", "writes_until_it_is_killed"]).env("YB_DEAD_WRITER", &address);
-    let mut writer = Process(writer.stdout(std::process::Stdio::null()).spawn().unwrap());
+    writer
+        .args(["--ignored", "--exact", "writes_until_it_is_killed"])
+        .env("YB_DEAD_WRITER", master.address.to_string());
+    let mut writer = Process::start(writer.stdout(std::process::Stdio::null())).unwrap();
     wait_until("a put is under way", || unfinished(admin) == Some(1));
-    writer.0.kill().unwrap();
-    writer.0.wait().unwrap();
-    let clock = Clock::real();
-    let died = clock.now();
+    writer.kill();
+    let died = now();
     let refused = client.put("k", &[2; 1000], &plain).unwrap_err();
     assert!(!client.exists("k").unwrap(), "nobody has written it: {refused}");
     wait_until("the key is free", || unfinished(admin) == Some(0));
-    let after = clock.now().since(died);
+    let after = now().since(died);
     println!("free {after:?} after the writer was killed");
     assert!(after < DISCARD / 2, "{after:?}");
-    signal(&node, Signal::CONT);
+    node.process.signal(Signal::CONT).unwrap();
     wait_until("the next writer has it", || client.put("k", &[2; 1000], &plain).is_ok());
     assert_eq!(client.get("k").unwrap(), [2; 1000]);
 }

@@ -8,11 +8,10 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use common::{Caller, Rig, TENANT};
+use common::{Caller, Rig, TENANT, count_panics, number, resident_bytes};
 use yb_env::Rng;
 use yb_master::CompatListener;
 use yb_pack::Limits;
@@ -25,10 +24,6 @@ const BODIES: u64 = 120_000;
 /// What the process may grow by over the whole run: the pool holds a few thousand keys at most.
 const GROWTH_MAX: u64 = 192 << 20;
 const REQUEST_HEADER: usize = 20;
-
-fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-}
 
 /// Whether the arguments decode on a port of this generation.
 struct Decodes<'b> {
@@ -169,11 +164,6 @@ impl Maker {
     }
 }
 
-fn resident_bytes() -> u64 {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
-    statm.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 4096
-}
-
 /// What came of all the bodies.
 #[derive(Debug, Default)]
 struct Outcomes {
@@ -239,13 +229,7 @@ fn ports(rig: &Rig) -> Vec<Port> {
 
 #[test]
 fn every_body_of_every_function_gets_its_answer() {
-    let panics = Arc::new(AtomicU64::new(0));
-    let counted = Arc::clone(&panics);
-    let before = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |info| {
-        counted.fetch_add(1, Ordering::SeqCst);
-        before(info);
-    }));
+    let panics = count_panics();
     let (seed, bodies) = (number("YB_FUZZ_SEED", 1), number("YB_FUZZ_BODIES", BODIES));
     eprintln!("seed {seed}, {bodies} bodies");
     let rig = master();

@@ -9,11 +9,10 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use common::Rig;
+use common::{Rig, count_panics, number, resident_bytes};
 use yb_admin::MetadataOptions;
 use yb_env::Rng;
 
@@ -24,10 +23,6 @@ const GROWTH_MAX: u64 = 96 << 20;
 const ANSWER_MAX: u64 = 4 << 20;
 /// How long a connection may stand after its client has said all: the deadlines of the servers, and a loaded machine.
 const IN_TIME: Duration = Duration::from_secs(30);
-
-fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-}
 
 /// Makes requests.
 struct Maker {
@@ -165,20 +160,9 @@ fn status(to: SocketAddr, path: &str) -> String {
     answer.lines().next().unwrap_or_default().to_owned()
 }
 
-fn resident_bytes() -> u64 {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
-    statm.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 4096
-}
-
 #[test]
 fn whatever_comes_in_is_answered_or_closed_and_the_next_is_served() {
-    let panics = Arc::new(AtomicU64::new(0));
-    let counted = Arc::clone(&panics);
-    let before = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |info| {
-        counted.fetch_add(1, Ordering::SeqCst);
-        before(info);
-    }));
+    let panics = count_panics();
     let (seed, requests) = (number("YB_FUZZ_SEED", 1), number("YB_FUZZ_REQUESTS", REQUESTS));
     eprintln!("seed {seed}, {requests} requests");
     let rig = Rig::with(|config| config.metadata = Some(MetadataOptions::from_env("127.0.0.1:0", |_| None)));

@@ -2,29 +2,17 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod common;
+#[path = "../../secure/tests/common/in_folder.rs"]
+mod in_folder;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::path::Path;
 use std::sync::{Arc, mpsc};
 
 use common::{ECHO, Harness, LATER, PATIENCE, backends, echo, frame, read_reply, start, start_with};
+use in_folder::{SECRET, settings};
 use yb_rpc::{BackendChoice, ClientPool, ClientSettings, Retry, RpcError, ServerLimits, ServerSettings};
-use yb_secure::{Refusal, Secret, Security, SecuritySettings};
-
-const SECRET: &str = "a secret that nobody sees";
-
-fn settings(secret: Option<&str>, tls: Option<&Path>) -> SecuritySettings {
-    let file = |name: &str| tls.map(|folder| folder.join(name));
-    SecuritySettings {
-        secret: secret.map(|secret| Secret::parse(secret, "the test").unwrap()),
-        tls_ca: file("ca.pem"),
-        tls_cert: file("cert.pem"),
-        tls_key: file("key.pem"),
-        tls_mutual: tls.is_some(),
-        ..SecuritySettings::default()
-    }
-}
+use yb_secure::{Refusal, Security, SecuritySettings};
 
 fn serve(backend: BackendChoice, settings: &SecuritySettings) -> Harness {
     let security = Security::open(settings).unwrap();

@@ -2,27 +2,15 @@
 #![allow(clippy::unwrap_used, reason = "test code")]
 
 mod common;
+#[path = "../../secure/tests/common/in_folder.rs"]
+mod in_folder;
 
 use std::net::SocketAddr;
-use std::path::Path;
 
 use common::*;
-use yb_secure::{Secret, Security, SecuritySettings};
+use in_folder::{SECRET, settings};
+use yb_secure::{Security, SecuritySettings};
 use yb_transfer::{EngineSettings, Notification, Request, TransferErrorKind};
-
-const SECRET: &str = "a secret that nobody sees";
-
-fn security(secret: Option<&str>, tls: Option<&Path>) -> SecuritySettings {
-    let file = |name: &str| tls.map(|folder| folder.join(name));
-    SecuritySettings {
-        secret: secret.map(|secret| Secret::parse(secret, "the test").unwrap()),
-        tls_ca: file("ca.pem"),
-        tls_cert: file("cert.pem"),
-        tls_key: file("key.pem"),
-        tls_mutual: tls.is_some(),
-        ..SecuritySettings::default()
-    }
-}
 
 fn secured(settings: &SecuritySettings) -> EngineSettings {
     EngineSettings { security: Security::open(settings).unwrap(), ..tcp_settings() }
@@ -33,7 +21,7 @@ fn every_size_arrives_both_ways_in_every_mode() {
     let folder = tempfile::tempdir().unwrap();
     yb_secure::write_certificates(folder.path(), &[]).unwrap();
     let tls = Some(folder.path());
-    for mode in [security(Some(SECRET), None), security(None, tls), security(Some(SECRET), tls)] {
+    for mode in [settings(Some(SECRET), None), settings(None, tls), settings(Some(SECRET), tls)] {
         let (a, b) = (engine(secured(&mode)), engine(secured(&mode)));
         let memory = memory(&b, 33 << 20);
         let peer = open(&a, &b);
@@ -57,12 +45,12 @@ fn every_size_arrives_both_ways_in_every_mode() {
 #[test]
 fn who_is_not_let_in_learns_why_and_the_others_do_not_notice() {
     let data = free_address();
-    let owner = engine(EngineSettings { data_listen: Some(data), ..secured(&security(Some(SECRET), None)) });
+    let owner = engine(EngineSettings { data_listen: Some(data), ..secured(&settings(Some(SECRET), None)) });
     let memory = memory(&owner, 1 << 20);
-    let friend = engine(secured(&security(Some(SECRET), None)));
+    let friend = engine(secured(&settings(Some(SECRET), None)));
     let peer = open(&friend, &owner);
     for (settings, said) in [
-        (secured(&security(Some("the secret of somebody"), None)), "the secrets are not the same"),
+        (secured(&settings(Some("the secret of somebody"), None)), "the secrets are not the same"),
         (tcp_settings(), "secured connections only"),
     ] {
         let stranger = engine(settings);
@@ -93,7 +81,7 @@ fn a_known_address_goes_on_with_the_plain_wire() {
     let mode = SecuritySettings {
         plain_from: Some("127.0.0.0/8".parse().unwrap()),
         plain_to: Some("127.0.0.0/8".parse().unwrap()),
-        ..security(Some(SECRET), None)
+        ..settings(Some(SECRET), None)
     };
     let (mixed, plain) = (engine(secured(&mode)), engine(tcp_settings()));
     for (from, to) in [(&mixed, &plain), (&plain, &mixed)] {
@@ -107,7 +95,7 @@ fn a_known_address_goes_on_with_the_plain_wire() {
 
 #[test]
 fn a_peer_that_hangs_while_it_is_secured_holds_up_nobody_else_of_a_batch() {
-    let mode = security(Some(SECRET), None);
+    let mode = settings(Some(SECRET), None);
     let (from, owner) = (engine(secured(&mode)), engine(secured(&mode)));
     let memory = memory(&owner, 1 << 20);
     let peer = open(&from, &owner);

@@ -181,3 +181,26 @@ pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
         yb_env::sleep(Duration::from_millis(5));
     }
 }
+
+/// A number that an environment variable says, or the usual one.
+pub fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+/// Counts panics of all threads from now on, which are printed as ever.
+pub fn count_panics() -> std::sync::Arc<std::sync::atomic::AtomicU64> {
+    let panics = std::sync::Arc::<std::sync::atomic::AtomicU64>::default();
+    let counted = std::sync::Arc::clone(&panics);
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        counted.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        before(info);
+    }));
+    panics
+}
+
+/// Memory of this process.
+pub fn resident_bytes() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 4096
+}

@@ -229,12 +229,17 @@ async def _head(reader: asyncio.StreamReader, begins: float) -> Request | None:
 
 
 async def _rest_of_head(first: bytes, reader: asyncio.StreamReader) -> Request:
+    # A line of its own is what the first byte was.
+    line = first if first == b"\n" else first + await _line(reader, PATIENCE)
+    return _parse_head(line, await read_headers(reader))
+
+
+async def _line(reader: asyncio.StreamReader, patience: float | None) -> bytes:
+    """A line of a head, or one before or behind a chunk."""
     try:
-        # A line of its own is what the first byte was.
-        line = first if first == b"\n" else first + await reader.readline()
-        return _parse_head(line, await read_headers(reader))
+        return await asyncio.wait_for(reader.readline(), patience)
     except (ValueError, asyncio.LimitOverrunError) as error:
-        raise HttpError(431, f"a line of the head has more than {HEAD_LIMIT} bytes") from error
+        raise HttpError(431, f"a line has more than {HEAD_LIMIT} bytes") from error
 
 
 def _parse_head(first: bytes, headers: dict[str, str]) -> Request:
@@ -252,7 +257,7 @@ async def read_headers(reader: asyncio.StreamReader) -> dict[str, str]:
     headers: dict[str, str] = {}
     size = 0
     while True:
-        line = await asyncio.wait_for(reader.readline(), PATIENCE)
+        line = await _line(reader, PATIENCE)
         if not line.strip():
             return headers
         size += len(line)
@@ -302,10 +307,10 @@ async def body_pieces(
     without a length has no body.
     """
     if headers.get("transfer-encoding", "").lower() == "chunked":
-        while left := _number((await asyncio.wait_for(reader.readline(), patience)).partition(b";")[0], 16):
+        while left := _number((await _line(reader, patience)).partition(b";")[0], 16):
             async for piece in _pieces(reader, left, patience):
                 yield piece
-            await asyncio.wait_for(reader.readline(), patience)
+            await _line(reader, patience)
         await read_headers(reader)
     elif "content-length" in headers:
         async for piece in _pieces(reader, _number(headers["content-length"].encode(), 10), patience):

@@ -118,7 +118,7 @@ class MooncakeConfig:
         field that is not there.
 
         Raises `OSError` when the file cannot be read, `ValueError` when it is not JSON, lacks a field that has no
-        default, or has a value that cannot work.
+        default, or has a value that cannot work, `TypeError` for null and for a list or object in place of a number.
         """
         content = _content_of(file_path)
         _report_misspelt(content, file_path)
@@ -217,4 +217,12 @@ def _made(given: Mapping[str, Any]) -> MooncakeConfig:
     """A configuration from raw values by field."""
     names = [field.name for field in fields(MooncakeConfig)]
     raw = _DEFAULTS | {name: given[name] for name in names if name in given}
-    return MooncakeConfig(**{name: _READ.get(name, lambda value: value)(value) for name, value in raw.items()})
+    return MooncakeConfig(**{name: _value_of(name, value) for name, value in raw.items()})
+
+
+def _value_of(name: str, raw: Any) -> Any:
+    """The value of a field; `TypeError` for one of a type that it cannot have, as from the peer."""
+    try:
+        return _READ[name](raw) if name in _READ else raw
+    except OverflowError as error:
+        raise ValueError(f"Invalid {name}: {raw!r}. {error}") from error

@@ -379,3 +379,26 @@ def test_one_address_does_not_keep_the_others_out(need):
         "the greedy, at last": done,
         "a head that trickles": "closed",
     }
+
+
+def test_requests_and_files_that_nobody_should_send(need):
+    need(OURS, program=True)
+    happened = json.loads(python((ROOT / "tests/python/http_fuzz_script.py").read_text()))
+    seen = happened.pop("seen")
+    assert happened == {"served": True, "unhandled": [], "surprises": []}
+    assert min(seen.get(first, 0) for first in ("", "2", "4")) > 20 and "5" not in seen, seen
+
+
+def test_a_misspelt_field_is_named(need, tmp_path):
+    need(OURS, program=True)
+    file = tmp_path / "config.json"
+    usual = {"local_hostname": "h", "metadata_server": "P2PHANDSHAKE", "master_server_address": "m:1"}
+    code = (
+        "import logging, sys; logging.basicConfig(stream=sys.stdout)\n"
+        f"from mooncake.mooncake_config import MooncakeConfig; MooncakeConfig.from_file({str(file)!r})"
+    )
+    file.write_text(json.dumps(usual | {"global_segment_sise": "1GB", "prefill_url": "a connector's"}))
+    said = python(code)
+    assert said.count("\n") == 1 and "did you mean 'global_segment_size'" in said
+    file.write_text(json.dumps(usual | {"global_segment_size": "1GB"}))
+    assert python(code) == ""

@@ -38,6 +38,19 @@ fn a_setting_is_explained() {
     assert!(stdout(&node).contains("global_segment_size"));
 }
 
+#[test]
+fn a_variable_that_nobody_reads_is_named() {
+    let warned = |name: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_yuebing"));
+        let output = command.args(["config", "explain", "eviction_ratio"]).env(name, "1").output().unwrap();
+        assert_eq!(output.status.code(), Some(0));
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let text = warned("YUEBING_SECRT_FILE");
+    assert!(text.lines().count() == 1 && text.contains("did you mean YUEBING_SECRET_FILE?"), "{text}");
+    assert_eq!(warned("YB_SHM"), "");
+}
+
 /// A master with a settings file, and its log line by line.
 struct Running {
     child: Child,

@@ -27,6 +27,7 @@ use crate::segments::{SegmentTable, Segments};
 use crate::settings::{BadSettings, CatalogSettings};
 use crate::shard::{Shard, ShardState};
 use crate::shares::{Shares, weight, weight_of};
+use crate::stand_in::StandIns;
 use crate::stats::{Counters, Stats};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64};
@@ -60,6 +61,7 @@ pub struct Catalog {
     pub(crate) departed: Departed,
     pub(crate) relearning: Relearning,
     pub(crate) losses: Losses,
+    pub(crate) stand_ins: Mutex<StandIns>,
     pub(crate) shares: Shares,
     pub(crate) waits: Arc<Waits>,
     pub(crate) placement: Box<dyn PlacementPolicy>,
@@ -131,6 +133,7 @@ impl Catalog {
             departed: Departed::new(),
             relearning: Relearning::default(),
             losses: Losses::default(),
+            stand_ins: Mutex::new(StandIns::default()),
             shares: Shares::new(settings.hash_seed),
             waits,
             placement,
@@ -169,6 +172,7 @@ impl Catalog {
             release_timeout: settings.release_timeout,
             client_ttl: settings.client_ttl,
             client_suspicion_ttl: settings.client_suspicion_ttl,
+            repair_grace: settings.repair_grace,
             tenant_high_watermark: settings.tenant_high_watermark,
             unfinished_per_client: settings.unfinished_per_client,
             ..self.settings().clone()

@@ -278,6 +278,7 @@ impl Catalog {
         let (turns, silenced) = clients.turns(patience, now);
         let returned = clients.returned.drain(..).map(|client| (client, Reach::Online));
         effects.clients_turned.extend(returned);
+        self.look_for_stand_ins(now);
         self.warm_up_segments(now);
         self.give_up_works_of(&silenced, now);
         if turns.is_empty() {

@@ -59,6 +59,7 @@ mod settings;
 mod shard;
 mod shares;
 mod slab;
+mod stand_in;
 mod standing;
 mod stats;
 mod strategies;

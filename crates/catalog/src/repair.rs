@@ -1,4 +1,4 @@
-//! Objects that lost a replica with its segment and are still there: who they are, and where another replica could go.
+//! Objects that lost a replica with its segment, or do without it while its node is away, and are still there: who they are, and where another replica could go.
 //!
 //! They are noted where the loss is found, by place and generation (16 bytes), and looked at when somebody has time: by then
 //! the object may be gone, written anew, or complete again.
@@ -64,6 +64,11 @@ impl Catalog {
         self.losses.followed.store(true, Ordering::Relaxed);
     }
 
+    /// Whether somebody takes them.
+    pub(crate) fn are_losses_followed(&self) -> bool {
+        self.losses.followed.load(Ordering::Relaxed)
+    }
+
     /// Takes the oldest losses, at most `limit`.
     pub fn take_losses(&self, limit: usize) -> Vec<Loss> {
         let mut waiting = self.losses.waiting.lock();
@@ -76,17 +81,18 @@ impl Catalog {
         (self.losses.waiting.lock().len() as u64, self.losses.dropped.load(Ordering::Relaxed))
     }
 
-    /// Notes that a readable object has fewer replicas than before.
+    /// Notes that a readable object has fewer replicas than before, or cannot count on all of them.
     pub(crate) fn note_loss(&self, state: &ShardState, slot: u32, had: usize) {
         let entry = &state.slab[slot];
-        if !entry.is_finished() || !self.losses.followed.load(Ordering::Relaxed) {
+        if !entry.is_finished() || !self.are_losses_followed() {
             return;
         }
         let hash = self.hash(entry.tenant, entry.key.as_slice());
         let (place, generation) = (hash.member(slot), entry.generation().0.get());
+        let wanted = self.meant_replicas(place, generation).unwrap_or(u32::try_from(had).unwrap_or(u32::MAX));
         let mut waiting = self.losses.waiting.lock();
         if waiting.len() < LOSSES_MAX {
-            waiting.push_back(Loss { place, generation, wanted: u32::try_from(had).unwrap_or(u32::MAX) });
+            waiting.push_back(Loss { place, generation, wanted });
         } else {
             self.losses.dropped.fetch_add(1, Ordering::Relaxed);
         }
@@ -101,7 +107,7 @@ impl Catalog {
         let is_meant = |entry: &&Entry| entry.is_finished() && entry.generation().0.get() == loss.generation;
         let Some(entry) = state.slab.get(slot).filter(is_meant) else { return Repair::Done };
         let table = self.segments.load();
-        let is_there = |replica: &&Replica| replica.is_complete() && table.live(replica.segment).is_some();
+        let is_there = |replica: &&Replica| self.is_at_hand(replica, &table);
         if entry.replicas.as_slice().iter().filter(is_there).count() >= loss.wanted as usize {
             return Repair::Done;
         }

@@ -51,6 +51,8 @@ pub struct CatalogSettings {
     pub client_ttl: Duration,
     /// `client_suspicion_ttl_sec`: after this time more they are unmounted. 0 is the behaviour of 0.3.13.
     pub client_suspicion_ttl: Duration,
+    /// `repair_grace_ms`: when a client's segments were not offered this long, other replicas are made of what lies there too.
+    pub repair_grace: Duration,
     /// Pings of more clients than this are refused.
     pub clients_max: usize,
     /// `max_segments`: of all clients together.
@@ -141,6 +143,7 @@ impl Default for CatalogSettings {
             release_timeout: Duration::from_secs(600),
             client_ttl: Duration::from_secs(10),
             client_suspicion_ttl: Duration::from_secs(20),
+            repair_grace: Duration::from_secs(5),
             clients_max: 1 << 20,
             segments_max: 1 << 18,
             segments_per_client_max: 1 << 14,

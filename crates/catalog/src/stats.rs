@@ -100,6 +100,8 @@ stats! {
     lease_deferred,
     /// Objects lost with their last segment.
     lost_keys,
+    /// Replicas dropped again that had been made for those of a node which came back.
+    stand_ins_dropped,
     /// Copies on disks that were not taken up, because they may be of an older write.
     stale_disk_copies,
     /// Clients given up because they did not ping.

@@ -64,7 +64,10 @@ impl Catalog {
         self.tiers_upkeep(now);
         let mut left = budget.saturating_sub(self.expire_copies(budget, now, effects));
         while left > 0 {
-            let worked = self.discard_of_dead_writer(now, effects) || self.sweep_step(now) || self.leave_step(now);
+            let worked = self.discard_of_dead_writer(now, effects)
+                || self.sweep_step(now)
+                || self.leave_step(now)
+                || self.stand_in_step(now);
             if !worked {
                 return false;
             }
@@ -179,6 +182,8 @@ impl Catalog {
                 segment.abandon_withheld().for_each(|withheld| self.is_quiet(withheld));
                 let mut registry = self.segments.registry();
                 self.segments.forget(&mut registry, &segment);
+                drop(registry);
+                self.settle_stand_ins(now);
             }
         }
         true

@@ -494,3 +494,81 @@ fn a_replica_that_was_taken_away_as_bad_is_a_loss_too() {
     assert_eq!(losses.len(), 1);
     assert!(repair_of(&pool, &losses[0]).is_some());
 }
+
+/// Lets time pass second by second; these clients ping, and all waiting work is done.
+fn pass(pool: &mut Pool, seconds: u64, alive: &[u64]) {
+    for _ in 0..seconds {
+        pool.advance(Duration::from_secs(1));
+        for &number in alive {
+            pool.catalog.ping(client(number), pool.now).unwrap();
+        }
+        pool.catalog.expire_clients(pool.now, &mut pool.effects);
+        pool.upkeep();
+    }
+}
+
+/// A pool whose object lies in `a` and `b`, and another one in `a` alone.
+fn two_copies() -> Pool {
+    let mut pool = Pool::with(CatalogSettings::default(), &[("a", 1000), ("b", 1000), ("c", 1000)]);
+    pool.catalog.follow_losses();
+    pool.config = ReplicateConfig { replica_num: 2, preferred_segments: vec!["a".into(), "b".into()], ..pool.config };
+    pool.put("two", 100);
+    pool.config.replica_num = 1;
+    pool.put("one", 100);
+    pool
+}
+
+/// Carries out the one repair that is wanted.
+fn repair(pool: &Pool, loss: &Loss) {
+    assert_eq!(repair_of(pool, loss), Some((b"two".to_vec(), "b".into(), "c".into())));
+    let call = CopyCall { caller: pool.caller(101), key: b"two", source: "b", targets: &["c"], lease: None };
+    pool.catalog.copy_start(&call, |_| {}).unwrap();
+    let end = CopyEnd { caller: pool.caller(101), key: b"two", kind: CopyKind::Copy, lease: None, target: None };
+    pool.catalog.copy_end(&end).unwrap();
+    assert_eq!(pool.catalog.plan_repair(loss), Repair::Done);
+}
+
+fn homes(pool: &Pool, key: &str) -> Vec<String> {
+    pool.get(key).unwrap().replicas.into_iter().map(|replica| replica.0.to_string()).collect()
+}
+
+#[test]
+fn what_lies_on_a_node_that_is_away_is_repaired_before_it_is_given_up() {
+    let mut pool = two_copies();
+    let alive = [101, 102];
+    // Offline after 10 s, missed 5 s later, given up after 30 s.
+    pass(&mut pool, 12, &alive);
+    assert!(pool.catalog.take_losses(9).is_empty(), "it may come back at once");
+    pass(&mut pool, 6, &alive);
+    let losses = pool.catalog.take_losses(9);
+    assert_eq!(losses.len(), 1, "what has no other replica cannot be helped");
+    repair(&pool, &losses[0]);
+    // The replica there went with the node: nothing more is missing.
+    pass(&mut pool, 30, &alive);
+    assert!(pool.catalog.segments().iter().all(|segment| segment.info().name != "a"));
+    for loss in pool.catalog.take_losses(9) {
+        assert_eq!(pool.catalog.plan_repair(&loss), Repair::Done, "two replicas are what it had");
+    }
+    assert_eq!(homes(&pool, "two"), ["b", "c"]);
+    pool.catalog.assert_consistent();
+}
+
+#[test]
+fn a_node_that_comes_back_keeps_its_objects_and_the_copy_made_for_them_goes() {
+    let mut pool = two_copies();
+    pass(&mut pool, 18, &[101, 102]);
+    repair(&pool, &pool.catalog.take_losses(9)[0]);
+    let all = [100, 101, 102];
+    pass(&mut pool, 2, &all);
+    assert_eq!((homes(&pool, "one"), homes(&pool, "two").len()), (vec!["a".to_owned()], 3));
+    pass(&mut pool, 8, &all);
+    assert_eq!(homes(&pool, "two"), ["a", "b"], "the newest of the three goes");
+    assert_eq!(pool.catalog.stats().stand_ins_dropped, 1);
+    // One that is dead for sure is missed sooner.
+    pool.catalog.doubt(client(100), pool.now, &mut pool.effects);
+    pass(&mut pool, 4, &[101, 102]);
+    assert!(pool.catalog.take_losses(9).is_empty());
+    pass(&mut pool, 4, &[101, 102]);
+    assert_eq!(pool.catalog.take_losses(9).len(), 1);
+    pool.catalog.assert_consistent();
+}

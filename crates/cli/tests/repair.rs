@@ -58,3 +58,25 @@ fn lost_copies_are_made_again_from_those_that_are_left() {
         metric(admin, "yuebing_repairs_waiting ") == Some(KEYS as u64)
     });
 }
+
+#[test]
+fn copies_are_made_while_a_node_is_away_and_before_it_is_given_up() {
+    const KEYS: usize = 30;
+    let master = Master::start(&["--client_ttl=2", "--client_suspicion_ttl_sec=600", "--repair_grace_ms=500"]);
+    let admin = master.admin;
+    let mut nodes: Vec<Node> = (0..3).map(|_| master.node(Way::Tcp, &[])).collect();
+    wait_until("three nodes", || metric(admin, "yuebing_segments ") == Some(3));
+    let client = master.client(Way::Tcp);
+    for key in 0..KEYS {
+        client.put(format!("k{key}"), &value(key), &copies(2)).unwrap();
+    }
+    nodes.remove(0).process.kill();
+    wait_until("copies are made", || {
+        metric(admin, "yuebing_repairs_total{result=\"made\"}").is_some_and(|made| made > 0)
+    });
+    wait_until("each object has two copies", || homes(&client, KEYS).is_some());
+    assert_eq!(metric(admin, "yuebing_segments "), Some(3), "what the node holds is known still");
+    for key in 0..KEYS {
+        assert!(client.get(format!("k{key}")).unwrap() == value(key), "k{key}");
+    }
+}

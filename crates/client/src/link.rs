@@ -6,6 +6,7 @@
 mod departure;
 mod directory;
 mod inquiry;
+mod slow;
 mod task;
 mod write;
 
@@ -76,6 +77,8 @@ pub(crate) enum Repeat {
     Harmless,
     /// Something else.
     Never,
+    /// Something else; and a master that is at work on it may take long, so it is asked meanwhile whether it is there.
+    NeverSlow,
 }
 
 /// Connections to one master, and what every request carries.
@@ -228,7 +231,10 @@ impl MasterLink {
             )));
         }
         let asked = self.now();
-        let mut answer = self.pool.call(signature.function_id, &body, deadline.at);
+        let mut answer = match repeat {
+            Repeat::NeverSlow => self.call_slowly(signature.function_id, body.clone(), deadline),
+            _ => self.pool.call(signature.function_id, &body, deadline.at),
+        };
         if repeat == Repeat::Harmless && matches!(&answer, Err(RpcError::Closed { .. })) {
             answer = self.pool.call(signature.function_id, &body, deadline.at);
         }
@@ -478,7 +484,7 @@ impl MasterLink {
         deadline: &Deadline,
     ) -> Result<Vec<(Vec<u8>, Vec<ReplicaDescriptor>)>> {
         let args = PatternArgs { regex: pattern, tenant_id: &self.tenant };
-        let answer = self.call::<call::GetReplicaListByRegex, _>(&args, deadline, Repeat::Harmless, |reply| {
+        let answer = self.call::<call::GetReplicaListByRegex, _>(&args, deadline, Repeat::NeverSlow, |reply| {
             reply.map(|found| found.0.into_iter().map(|(key, replicas)| (key.to_vec(), replicas)).collect())
         })?;
         answer.map_err(|code| Error::from_master("GetReplicaListByRegex", code))
@@ -500,7 +506,7 @@ impl MasterLink {
     /// How many were removed.
     pub(crate) fn remove_by_regex(&self, pattern: &[u8], force: bool, deadline: &Deadline) -> Result<u64> {
         let args = RemoveArgs { key: pattern, force, tenant_id: &self.tenant };
-        let answer = self.call::<call::RemoveByRegex, _>(&args, deadline, Repeat::Never, |reply| reply)?;
+        let answer = self.call::<call::RemoveByRegex, _>(&args, deadline, Repeat::NeverSlow, |reply| reply)?;
         let removed = answer.map_err(|code| Error::from_master("RemoveByRegex", code))?;
         count("RemoveByRegex", removed)
     }
@@ -508,7 +514,7 @@ impl MasterLink {
     /// How many were removed.
     pub(crate) fn remove_all(&self, force: bool, deadline: &Deadline) -> Result<u64> {
         let args = RemoveAllArgs { force, tenant_id: &self.tenant };
-        let removed = self.call::<call::RemoveAll, _>(&args, deadline, Repeat::Never, |reply| reply)?;
+        let removed = self.call::<call::RemoveAll, _>(&args, deadline, Repeat::NeverSlow, |reply| reply)?;
         count("RemoveAll", removed)
     }
 

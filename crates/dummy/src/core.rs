@@ -95,7 +95,10 @@ impl Core {
         drop(places);
         if own {
             drop(current);
-            self.withdraw_unused();
+            // A daemon that is silent is told later, by the ping thread.
+            if !self.link.is_silent() {
+                self.withdraw_unused();
+            }
         }
     }
 

@@ -77,13 +77,13 @@ impl Core {
     pub(crate) fn remove_by_regex(&self, pattern: &str, force: bool) -> Result<u64> {
         self.open()?;
         let args = LocalRemoveArgs { key: pattern.as_bytes(), force };
-        let removed = self.link.ask::<call::RemoveByRegexInternal, i64>(&args, Repeat::Never)?;
+        let removed = self.link.ask_slowly::<call::RemoveByRegexInternal, i64>(&args)?;
         count::<call::RemoveByRegexInternal>(removed)
     }
 
     pub(crate) fn remove_all(&self, force: bool) -> Result<u64> {
         self.open()?;
-        let removed = self.link.ask::<call::RemoveAllInternal, i64>(&LocalForceArgs { force }, Repeat::Never)?;
+        let removed = self.link.ask_slowly::<call::RemoveAllInternal, i64>(&LocalForceArgs { force })?;
         count::<call::RemoveAllInternal>(removed)
     }
 }

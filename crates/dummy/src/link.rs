@@ -1,7 +1,10 @@
 //! Requests to the daemon, typed.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use parking_lot::RwLock;
 use yb_client::{CallLimits, DaemonFailure, Error, Result};
 use yb_env::Clock;
 use yb_pack::{Form, Limits};
@@ -20,6 +23,9 @@ const CONNECTIONS: usize = 4;
 /// Time for a request that moves no bytes and asks no master.
 const CONTROL_TIME: Duration = Duration::from_secs(2);
 
+/// Time for a request that walks over all objects. The daemon's client has half a minute for it.
+const WALK_TIME: Duration = Duration::from_secs(35);
+
 /// What a repetition of a request would do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Repeat {
@@ -32,7 +38,12 @@ pub(crate) enum Repeat {
 /// Connections to one daemon.
 #[derive(Debug)]
 pub(crate) struct DaemonLink {
-    pool: ClientPool,
+    /// Another one when the daemon did not answer a ping: what waits in the old one is over.
+    pool: RwLock<Arc<ClientPool>>,
+    settings: ClientSettings,
+    closed: AtomicBool,
+    /// It did not answer the last ping.
+    silent: AtomicBool,
     address: RpcAddress,
     table: &'static WireTable,
     limits: CallLimits,
@@ -51,9 +62,11 @@ impl DaemonLink {
             security: config.security.clone(),
             ..ClientSettings::default()
         };
-        let pool = ClientPool::new(address.clone(), settings);
+        let pool = RwLock::new(Arc::new(ClientPool::new(address.clone(), settings.clone())));
         // Every function of the daemon but the newest is the same in 0.3.13 and 0.3.14.
-        Ok(DaemonLink { pool, address, table: WireTable::of(WireVersion::V0_3_13), limits: config.limits })
+        let (table, limits) = (WireTable::of(WireVersion::V0_3_13), config.limits);
+        let (closed, silent) = (AtomicBool::new(false), AtomicBool::new(false));
+        Ok(DaemonLink { pool, settings, closed, silent, address, table, limits })
     }
 
     /// The daemon's RPC port.
@@ -76,7 +89,32 @@ impl DaemonLink {
 
     /// Ends every call that waits and refuses new ones.
     pub(crate) fn shutdown(&self) {
-        self.pool.shutdown();
+        self.closed.store(true, Ordering::SeqCst);
+        self.pool().shutdown();
+    }
+
+    fn pool(&self) -> Arc<ClientPool> {
+        Arc::clone(&self.pool.read())
+    }
+
+    /// Whether the last ping was not answered.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.silent.load(Ordering::Relaxed)
+    }
+
+    /// What came of a ping. One that is not answered ends the calls that wait: a daemon that is at work on them, however
+    /// long, answers pings.
+    pub(crate) fn pinged<T>(&self, answer: &Result<T>) {
+        let is_silent = matches!(answer, Err(Error::DaemonUnreachable(failure)) if failure.timed_out);
+        self.silent.store(is_silent, Ordering::Relaxed);
+        if is_silent && !self.closed.load(Ordering::SeqCst) {
+            let fresh = Arc::new(ClientPool::new(self.address.clone(), self.settings.clone()));
+            let old = std::mem::replace(&mut *self.pool.write(), fresh);
+            old.shutdown();
+            if self.closed.load(Ordering::SeqCst) {
+                self.pool().shutdown();
+            }
+        }
     }
 
     /// Sends one request that moves `bytes` and gives its decoded reply to `read`.
@@ -103,10 +141,11 @@ impl DaemonLink {
         let signature = self.table::<C>().signature(C::RPC).map_err(|error| unusable(&error))?;
         let mut body = Vec::with_capacity(256);
         yb_pack::encode(args, &signature.args, Form::Bare, &mut body).map_err(|error| unusable(&error))?;
-        let deadline = self.pool.deadline_in(within);
-        let mut answer = self.pool.call(signature.function_id, &body, deadline);
+        let pool = self.pool();
+        let deadline = pool.deadline_in(within);
+        let mut answer = pool.call(signature.function_id, &body, deadline);
         if repeat == Repeat::Harmless && matches!(&answer, Err(RpcError::Closed { .. })) {
-            answer = self.pool.call(signature.function_id, &body, deadline);
+            answer = pool.call(signature.function_id, &body, deadline);
         }
         let reply = answer.map_err(|error| self.unanswered(rpc, &error))?;
         let limits = Limits { max_elements: REPLY_ELEMENTS };
@@ -121,6 +160,16 @@ impl DaemonLink {
         C: for<'r> Call<Reply<'r> = ErrorOr<T>>,
     {
         let answer = self.call::<C, _>(args, 0, repeat, |reply| reply)?;
+        answer.map_err(|code| Error::from_master(C::RPC.name(), code))
+    }
+
+    /// A request that makes the master walk over all objects: a long time is enough for it, and a daemon that stands still
+    /// ends it sooner.
+    pub(crate) fn ask_slowly<C, T>(&self, args: &C::Args<'_>) -> Result<T>
+    where
+        C: for<'r> Call<Reply<'r> = ErrorOr<T>>,
+    {
+        let answer = self.call_within::<C, _>(args, WALK_TIME, Repeat::Never, |reply| reply)?;
         answer.map_err(|code| Error::from_master(C::RPC.name(), code))
     }
 
@@ -152,7 +201,12 @@ impl DaemonLink {
 
     fn unanswered(&self, rpc: &'static str, error: &RpcError) -> Error {
         match error {
-            RpcError::ShutDown => Error::Closed,
+            RpcError::ShutDown if self.closed.load(Ordering::SeqCst) => Error::Closed,
+            RpcError::ShutDown => {
+                let reason = format!("it answers no ping for {CONTROL_TIME:?}");
+                let (address, timed_out, in_flight) = (self.address.to_string(), true, true);
+                Error::DaemonUnreachable(Box::new(DaemonFailure { address, rpc, reason, timed_out, in_flight }))
+            }
             RpcError::Refused { code, message, .. } => Error::Rejected { rpc, code: *code, message: message.clone() },
             _ => {
                 let timed_out = matches!(error, RpcError::TimedOut { .. } | RpcError::ConnectTimeout { .. });

@@ -66,14 +66,18 @@ fn run(core: &Weak<Core>, stop: &Stop, interval: Duration) {
         {
             tracing::warn!(%error, "the daemon does not answer");
         }
-        core.withdraw_unused();
+        if !core.link.is_silent() {
+            core.withdraw_unused();
+        }
     }
 }
 
 impl Core {
     /// One ping, and what follows from its answer.
     pub(crate) fn beat(&self) -> Result<()> {
-        let beaten = self.ping().and_then(|known| {
+        let pong = self.ping();
+        self.link.pinged(&pong);
+        let beaten = pong.and_then(|known| {
             let stage = self.stage.read().segment().address();
             if known && self.has(stage)? {
                 return Ok(());

@@ -12,7 +12,7 @@ use yb_types::{ClientId, ErrorCode};
 use yb_wire::side_channel::{REGISTER, ShmRegister, socket_name};
 
 /// Time the daemon has for its answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The side channel of the daemon with this RPC port.
 #[derive(Debug)]

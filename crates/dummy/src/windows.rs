@@ -80,6 +80,12 @@ impl Core {
         if self.windows.held.read().contains_key(&base) {
             return Ok(());
         }
+        if self.link.is_silent() {
+            return Err(Error::Setup {
+                stage: "handing memory to the daemon",
+                reason: format!("the daemon at {} answers no pings", self.link.address()),
+            });
+        }
         self.side.hand_over(segment.file(), base, segment.len())?;
         self.windows.held.write().insert(base, Held { segment: Arc::clone(segment), reason });
         Ok(())

@@ -346,6 +346,7 @@ fn catalog(values: &Values) -> Result<CatalogSettings, SettingsError> {
         release_timeout: seconds(values, "put_start_release_timeout_sec"),
         client_ttl: seconds(values, "client_ttl"),
         client_suspicion_ttl: seconds(values, "client_suspicion_ttl_sec"),
+        repair_grace: millis(values, "repair_grace_ms"),
         allocation_strategy: strategy(values.text("allocation_strategy")),
         alignment: alignment(values)?,
         cutting: if values.flag("memory_page_runs") { Cutting::Adaptive } else { Cutting::Offset },

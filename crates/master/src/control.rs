@@ -139,6 +139,7 @@ mod tests {
         "put_start_release_timeout_sec",
         "client_ttl",
         "client_suspicion_ttl_sec",
+        "repair_grace_ms",
         "put_wait",
         "max_connections",
         "max_total_finished_tasks",

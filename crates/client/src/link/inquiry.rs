@@ -40,7 +40,7 @@ impl MasterLink {
             return Ok(None);
         }
         let args = RemoveArgs { key: pattern, force, tenant_id: &self.tenant };
-        match self.call::<call::RemoveMatching, _>(&args, deadline, Repeat::Never, |reply| reply) {
+        match self.call::<call::RemoveMatching, _>(&args, deadline, Repeat::NeverSlow, |reply| reply) {
             Ok(answer) => answer.map(Some).map_err(|code| Error::from_master("RemoveMatching", code)),
             Err(Error::Rejected { code: NO_SUCH_FUNCTION, .. }) => {
                 self.counts_what_stays.store(false, Ordering::Relaxed);

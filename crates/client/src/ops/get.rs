@@ -19,6 +19,7 @@ use crate::leases::{Flight, Watched};
 use crate::link::CorruptReplica;
 use crate::memory::{GetItem, Parts, Piece, pieces, total};
 use crate::mover::{self, Moved, Mover, Owner};
+use crate::ops::portions::portions;
 use crate::ops::ranges::{Fragment, covered};
 use crate::replicas::{Order, Viewpoint, is_still_there, object_size, readable};
 use crate::{Error, Result};
@@ -318,9 +319,19 @@ impl Core {
         }
     }
 
-    /// Runs reads to their end.
+    /// Runs reads to their end, as many at a time as one request has room for.
     pub(super) fn read_all<'a>(&self, list: impl IntoIterator<Item = Read<'a>>) -> SmallVec<[Read<'a>; 1]> {
-        let mut reads = Reads::new(self, list.into_iter().collect());
+        let list: SmallVec<[Read<'a>; 1]> = list.into_iter().collect();
+        let mut parts = portions(list.iter().map(|read| read.key.len()));
+        if parts.len() == 1 {
+            return self.read_together(list);
+        }
+        let mut rest = list.into_iter();
+        parts.drain(..).flat_map(|part| self.read_together(rest.by_ref().take(part.len()).collect())).collect()
+    }
+
+    fn read_together<'a>(&self, list: SmallVec<[Read<'a>; 1]>) -> SmallVec<[Read<'a>; 1]> {
+        let mut reads = Reads::new(self, list);
         reads.run();
         reads.list
     }

@@ -7,23 +7,32 @@ use crate::core::Core;
 use crate::deadline::Deadline;
 use crate::link::PerKey;
 use crate::ops::Lookup;
+use crate::ops::portions::portions;
 use crate::{Error, Result};
 
 impl Core {
-    /// Asks something of all keys that are not empty in one request, and gives every key its answer.
+    /// Asks something of all keys that are not empty, in one request or in as many as so many keys need, and gives every
+    /// key its answer.
     pub(super) fn ask<T>(
         &self,
         rpc: &'static str,
         keys: &[&[u8]],
-        request: impl FnOnce(&[&[u8]], &Deadline) -> Result<PerKey<T>>,
+        mut request: impl FnMut(&[&[u8]], &Deadline) -> Result<PerKey<T>>,
     ) -> Vec<Result<T>> {
         let asked: SmallVec<[&[u8]; 32]> = keys.iter().copied().filter(|key| !key.is_empty()).collect();
-        let answers = if asked.is_empty() {
-            Ok(PerKey::new())
-        } else {
-            self.start_for(asked.len()).and_then(|deadline| request(&asked, &deadline))
+        let mut ask_some = |asked: &[&[u8]]| {
+            let answers = match asked {
+                [] => Ok(PerKey::new()),
+                _ => self.start_for(asked.len()).and_then(|deadline| request(asked, &deadline)),
+            };
+            self.spread(rpc, asked.len(), answers)
         };
-        let mut answers = self.spread(rpc, asked.len(), answers).into_iter();
+        let parts = portions(asked.iter().map(|key| key.len()));
+        let mut answers = match parts.len() {
+            1 => ask_some(&asked),
+            _ => parts.into_iter().filter_map(|part| asked.get(part)).flat_map(ask_some).collect(),
+        }
+        .into_iter();
         let empty = || Err(Error::invalid("the key is empty"));
         let mut answer = |key: &&[u8]| {
             let answer = if key.is_empty() { None } else { answers.next() };

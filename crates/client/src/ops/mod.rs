@@ -3,6 +3,7 @@
 mod get;
 mod hot_reads;
 mod keys;
+mod portions;
 mod put;
 mod ranges;
 mod sessions;

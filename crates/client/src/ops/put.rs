@@ -5,6 +5,7 @@
 //! whose place turned out to be on a dead node is given a second place. An upsert goes the same way by requests of its
 //! own: what is there stays readable until the end puts the new object in its place.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use crate::deadline::{Deadline, KEY_BYTES};
 use crate::link::{Ending, Manner, PerKey, Reservation};
 use crate::memory::{PutItem, pieces};
 use crate::mover::{self, Moved, Mover, Owner};
+use crate::ops::portions::portions;
 use crate::{Error, NoRoom, Result};
 
 /// First pause before a held key is asked for again; each next one is twice as long.
@@ -99,10 +101,18 @@ impl Core {
             return items.iter().map(|_| Err(error.clone())).collect();
         }
         let leaders = leaders(items, writing.duplicates);
-        let mut writes = Writes::new(self, items, writing, leaders.as_deref());
         let _under_way = UnderWay::enter(&self.puts);
-        writes.run();
-        writes.answers(items.len(), leaders.as_deref())
+        let write = |part| {
+            let mut writes = Writes::new(self, Batch { items, part, leaders: leaders.as_deref() }, writing);
+            writes.run();
+            writes.list
+        };
+        let mut parts = portions(items.iter().map(|item| item.key.len()));
+        let written = match parts.len() {
+            1 => write(0..items.len()),
+            _ => parts.drain(..).flat_map(write).collect(),
+        };
+        answers(written, items.len(), leaders.as_deref())
     }
 }
 
@@ -167,7 +177,14 @@ fn leaders(items: &[PutItem<'_>], duplicates: Duplicates) -> Option<Vec<usize>> 
     Some(leaders)
 }
 
-/// All keys of one call.
+/// What of the items of a call goes together.
+struct Batch<'i, 'a, 'l> {
+    items: &'i [PutItem<'a>],
+    part: Range<usize>,
+    leaders: Option<&'l [usize]>,
+}
+
+/// Keys of one call that go together.
 struct Writes<'c, 'i, 'a> {
     core: &'c Core,
     writing: Writing<'c>,
@@ -178,11 +195,14 @@ struct Writes<'c, 'i, 'a> {
 }
 
 impl<'c, 'i, 'a> Writes<'c, 'i, 'a> {
-    fn new(core: &'c Core, items: &'i [PutItem<'a>], writing: Writing<'c>, leaders: Option<&[usize]>) -> Self {
+    fn new(core: &'c Core, batch: Batch<'i, 'a, '_>, writing: Writing<'c>) -> Self {
+        let Batch { items, part, leaders } = batch;
         let written = |index: &usize| leaders.is_none_or(|leaders| leaders.get(*index) == Some(index));
         let list: SmallVec<[Write<'i, 'a>; 1]> = items
             .iter()
             .enumerate()
+            .take(part.end)
+            .skip(part.start)
             .filter(|(index, _)| written(index))
             .map(|(index, item)| {
                 let outcome = item.key.is_empty().then(|| Err(Error::invalid("the key is empty")));
@@ -378,21 +398,6 @@ impl<'c, 'i, 'a> Writes<'c, 'i, 'a> {
         }
     }
 
-    /// One answer per item of the caller.
-    fn answers(self, items: usize, leaders: Option<&[usize]>) -> Vec<Result<PutOutcome>> {
-        let Some(leaders) = leaders else {
-            return self.list.into_iter().map(|write| write.outcome.unwrap_or(Err(Error::Closed))).collect();
-        };
-        let mut by_item: Vec<Option<Result<PutOutcome>>> = vec![None; items];
-        for write in self.list {
-            if let Some(slot) = by_item.get_mut(write.index) {
-                *slot = write.outcome;
-            }
-        }
-        let answer = |leader: &usize| by_item.get(*leader).cloned().flatten().unwrap_or(Err(Error::Closed));
-        leaders.iter().map(answer).collect()
-    }
-
     fn count(&self) {
         let counters = &self.core.counters;
         let now = self.core.now();
@@ -413,6 +418,21 @@ impl<'c, 'i, 'a> Writes<'c, 'i, 'a> {
         let latency = if self.list.len() == 1 { &counters.put_latency } else { &counters.batch_put_latency };
         latency.record(self.deadline.elapsed(now));
     }
+}
+
+/// One answer per item of the caller.
+fn answers(written: SmallVec<[Write<'_, '_>; 1]>, items: usize, leaders: Option<&[usize]>) -> Vec<Result<PutOutcome>> {
+    let Some(leaders) = leaders else {
+        return written.into_iter().map(|write| write.outcome.unwrap_or(Err(Error::Closed))).collect();
+    };
+    let mut by_item: Vec<Option<Result<PutOutcome>>> = vec![None; items];
+    for write in written {
+        if let Some(slot) = by_item.get_mut(write.index) {
+            *slot = write.outcome;
+        }
+    }
+    let answer = |leader: &usize| by_item.get(*leader).cloned().flatten().unwrap_or(Err(Error::Closed));
+    leaders.iter().map(answer).collect()
 }
 
 /// A write as its master knows it among all there ever are: by the first replica that the start was answered with.

@@ -87,6 +87,11 @@ fn write_catalog(out: &mut TextWriter, stats: &Stats) {
             stats.lookups_untold,
         ),
         ("yuebing_lost_keys_total", "Objects lost with their last segment", stats.lost_keys),
+        (
+            "yuebing_stand_ins_dropped_total",
+            "Replicas dropped again that were made for those of a node which came back",
+            stats.stand_ins_dropped,
+        ),
         ("yuebing_clients_expired_total", "Clients that stopped pinging", stats.clients_expired),
     ] {
         out.counter(name, help, value);

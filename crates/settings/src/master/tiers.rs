@@ -100,6 +100,9 @@ pub(super) const TENANTS: &[Setting] = &[
         .live(),
     Setting::peer("max_retry_attempts", Kind::U32, "10", "Retries of a task by its client.").live(),
     Setting::ours("repair_bytes_per_second", Kind::Bytes, "256MiB", "Replicas that went with their node are made again from those that are left, so many bytes a second over the whole pool, where another segment has room to spare (its use stays below 85 %). 0: they are not."),
+    Setting::ours("repair_grace_ms", Kind::U64, "5000", "That long after nobody was found at a node's address, or after client_ttl without a ping, other replicas are made of what it holds too. Its own stay known until client_suspicion_ttl_sec is over; if it comes back, what is then one too many is dropped.")
+        .unit(Unit::Millis)
+        .live(),
     Setting::ours("repair_max_running", Kind::U32, "16", "Such copies under way.").range(1, 10_000),
 ];
 

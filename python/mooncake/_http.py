@@ -291,11 +291,15 @@ async def read_body(reader: asyncio.StreamReader, headers: dict[str, str], limit
     _body_size(headers, limit)
     too_large = _too_large(limit)
     body = bytearray()
-    async for piece in body_pieces(reader, headers, PATIENCE):
-        if len(body) + len(piece) > limit:
-            raise too_large
-        body += piece
-    return bytes(body)
+    try:
+        async for piece in body_pieces(reader, headers, PATIENCE):
+            if len(body) + len(piece) > limit:
+                raise too_large
+            body += piece
+        return bytes(body)
+    finally:
+        # An error holds on to its frames, and so to this, until the collector comes by.
+        body.clear()
 
 
 async def body_pieces(

@@ -2,8 +2,10 @@
 `test_store_service.py`, which reads what it prints: one JSON object."""
 
 import asyncio
+import gc
 import json
 import time
+from pathlib import Path
 
 from mooncake import _http, _http_bounds
 
@@ -77,7 +79,30 @@ async def main():
     happened["a head that trickles"] = (await slow.end())[0] or "closed"
     trickle.cancel()
     await server.close()
+    happened["memory of bodies that stop"] = "given back" if await kept_bytes() < 32 << 20 else "kept"
     print(json.dumps(happened))
+
+
+def resident():
+    """Bytes of this process."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+async def kept_bytes():
+    """What is left of large bodies that stopped, without the collector's help."""
+    gc.disable()
+    server = _http.HttpServer([_http.Route("PUT", "/x", keep)], 32 << 20)
+    port = await server.start("127.0.0.1", 0)
+    before = resident()
+    clients = [await Client.connect(port, GREEDY) for _ in range(_http_bounds.BODIES // 2)]
+    for client in clients:
+        client.send(b"PUT /x HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % (32 << 20))
+        for _ in range(31):
+            client.send(bytes(1 << 20))
+            await client.writer.drain()
+    await asyncio.gather(*(client.end() for client in clients))
+    await server.close()
+    return resident() - before
 
 
 async def drip(client):

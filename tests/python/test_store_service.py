@@ -378,6 +378,7 @@ def test_one_address_does_not_keep_the_others_out(need):
         "in time": True,
         "the greedy, at last": done,
         "a head that trickles": "closed",
+        "memory of bodies that stop": "given back",
     }
 
 

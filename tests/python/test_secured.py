@@ -133,6 +133,16 @@ def test_who_does_not_know_the_secret_is_told_so(secured, wrong):
     assert refused
 
 
+def test_a_misspelt_variable_is_named_once(need):
+    need(OURS)
+    place = installation(OURS)
+    code = "import mooncake.store as s\nfor _ in range(2): s.MooncakeDistributedStore().setup(*%r)"
+    nobody = ("127.0.0.1", "P2PHANDSHAKE", 0, 16 << 20, "tcp", "", "127.0.0.1:1")
+    env = place.environment() | {"YUEBING_SECRT": "1"}
+    run = subprocess.run([str(place.python), "-c", code % (nobody,)], env=env, capture_output=True, text=True, timeout=60)
+    assert run.returncode == 0 and run.stderr.count("did you mean YUEBING_SECRET?") == 1, run.stderr[-3000:]
+
+
 def test_no_secret_is_in_any_log(secured):
     """Last: of all that the tests above made be said."""
     # Also in a client that has the secret itself in its environment.

@@ -279,6 +279,7 @@ impl Catalog {
         let returned = clients.returned.drain(..).map(|client| (client, Reach::Online));
         effects.clients_turned.extend(returned);
         self.look_for_stand_ins(now);
+        self.forget_silent_slow(&clients, patience, now);
         self.warm_up_segments(now);
         self.give_up_works_of(&silenced, now);
         if turns.is_empty() {
@@ -304,6 +305,21 @@ impl Catalog {
         self.counters.add(|c| &c.clients_offline, stepped(Reach::Offline));
         effects.clients_gone.extend(leaving);
         effects.clients_turned.extend(following);
+    }
+
+    /// Who was found slow and has fallen silent since may be dead: it is no place for anything.
+    fn forget_silent_slow(&self, clients: &Clients, patience: Patience, now: MonotonicTime) {
+        let mut registry = self.segments.registry();
+        let is_silent = |owner: ClientId| {
+            let known = clients.by_id.get(&owner);
+            known.is_none_or(|known| patience.reach(now.since(known.last_seen)) != Reach::Online)
+        };
+        let turns = |segment: &&Arc<MountedSegment>| {
+            segment.takes_as_last_resort() && is_silent(segment.owner()) && segment.set_slow(false)
+        };
+        if registry.iter().filter(turns).count() > 0 {
+            self.segments.refresh(&mut registry);
+        }
     }
 
     /// What these clients were writing or copying is free for others again.

@@ -101,6 +101,7 @@ pub use segment::{MountedSegment, Reach};
 pub use settings::{AllocationStrategy, BadSettings, CatalogSettings, TierSettings};
 pub use stats::Stats;
 pub use strategies::{Balanced, FreeRatioFirst, LocalFirst, RandomPlacement, SsdFreeRatioFirst};
+pub use suspects::HeldBack;
 pub use tenants::{ClearCursor, PolicyRefusal, TenantQuota, TenantSums, Tenants, is_valid_tenant_name};
 pub use tiers::{Errand, Offloaded, PromotionCall};
 pub use vacancy::Vacancy;

@@ -71,6 +71,8 @@ pub struct PlacementView {
     sums: Vec<u64>,
     room: Arc<RoomIndex>,
     largest: u64,
+    /// Held back, for objects that find no other place.
+    last_resort: Vec<Arc<MountedSegment>>,
 }
 
 const NO_GROUP: u32 = u32::MAX;
@@ -78,7 +80,14 @@ const NO_GROUP: u32 = u32::MAX;
 impl PlacementView {
     pub(crate) fn new<'a>(segments: impl Iterator<Item = &'a Arc<MountedSegment>>, room: &Arc<RoomIndex>) -> Self {
         let mut view = PlacementView { room: Arc::clone(room), ..PlacementView::default() };
-        for segment in segments.filter(|segment| segment.takes_objects()) {
+        for segment in segments {
+            if segment.takes_as_last_resort() {
+                view.largest = view.largest.max(segment.capacity().0);
+                view.last_resort.push(Arc::clone(segment));
+            }
+            if !segment.takes_objects() {
+                continue;
+            }
             view.largest = view.largest.max(segment.capacity().0);
             let next = view.groups.len();
             let at = *view.by_name.entry(segment.info().name.clone()).or_insert(next);
@@ -110,6 +119,11 @@ impl PlacementView {
     /// One group for each name.
     pub fn groups(&self) -> &[SegmentGroup] {
         &self.groups
+    }
+
+    /// The segments that are held back because somebody found their node slow: better than none.
+    pub(crate) fn last_resort(&self) -> &[Arc<MountedSegment>] {
+        &self.last_resort
     }
 
     /// The group of a name.

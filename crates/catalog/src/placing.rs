@@ -122,6 +122,7 @@ impl Catalog {
                 attempts.apart = false;
                 attempts.follow(&*self.placement, random);
             }
+            attempts.try_last_resort(random);
         }
         if attempts.placed.is_empty() { Err(why_nowhere(view, wanted.size)) } else { Ok(attempts.placed) }
     }
@@ -130,7 +131,8 @@ impl Catalog {
 fn why_nowhere(view: &PlacementView, size: ByteLen) -> PutRefusal {
     let mut segments = view.groups().iter().flat_map(|group| &group.members);
     // A client may have fallen silent since the view was built: eviction gives no space where nothing is placed.
-    if !segments.any(|segment| segment.takes_objects()) {
+    let takes = |segment: &Arc<MountedSegment>| segment.takes_objects();
+    if !segments.any(takes) && !view.last_resort().iter().any(|segment| segment.takes_as_last_resort()) {
         PutRefusal::NoSegment
     } else if size > view.largest() {
         PutRefusal::LargerThanAnySegment
@@ -176,6 +178,20 @@ impl Attempts<'_> {
             }
             self.try_group(at);
         }
+    }
+
+    /// One replica with a node that was found slow a moment ago, where there is none elsewhere.
+    fn try_last_resort(&mut self, random: &mut dyn Random) {
+        let slow = self.table.view.last_resort();
+        if slow.is_empty() || !self.placed.is_empty() {
+            return;
+        }
+        let (before, after) = slow.split_at((random.next_u64() % slow.len() as u64) as usize);
+        let SpaceWanted { size, owner, now, .. } = *self.wanted;
+        let mut tried = after.iter().chain(before);
+        let found =
+            tried.find_map(|segment| Some(Replica::new(0, segment.index(), segment.allocate(size, owner, now)?)));
+        self.placed.extend(found);
     }
 
     /// One replica in the first preferred segment, or none.

@@ -13,7 +13,7 @@ use crate::room::{Powers, RoomIndex};
 use crate::settings::CatalogSettings;
 use crate::shares::Account;
 use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicI32, AtomicU8, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, Ordering};
 
 /// Memory that a client gives to the pool, as the catalog keeps it. Shared by reference; never changes identity.
 pub struct MountedSegment {
@@ -22,6 +22,8 @@ pub struct MountedSegment {
     index: u32,
     /// Number of a [`Reach`]; changed under the space lock.
     reach: AtomicU8,
+    /// Held back only because somebody found it slow.
+    is_slow: AtomicBool,
     /// Number of a [`SegmentStatus`] while the segment is mounted; changed under the space lock.
     status: AtomicI32,
     /// Nothing is placed here before this time.
@@ -124,6 +126,7 @@ impl MountedSegment {
             owner,
             index,
             reach: AtomicU8::new(Reach::Online as u8),
+            is_slow: AtomicBool::new(false),
             status: AtomicI32::new(SegmentStatus::OK.0),
             quiet_until: AtomicU64::new(quiet_until.0),
             mounted,
@@ -182,6 +185,18 @@ impl MountedSegment {
     /// Whether new objects may be placed here.
     pub fn takes_objects(&self) -> bool {
         self.status.load(Ordering::Relaxed) == SegmentStatus::OK.0 && self.reach() == Reach::Online
+    }
+
+    /// Whether an object that finds no other place may be placed here: its client lives, and somebody found it slow.
+    pub fn takes_as_last_resort(&self) -> bool {
+        self.status.load(Ordering::Relaxed) == SegmentStatus::OK.0
+            && self.reach() == Reach::Suspect
+            && self.is_slow.load(Ordering::Relaxed)
+    }
+
+    /// Notes whether its client is held back only because somebody found it slow. Answers whether that is news.
+    pub(crate) fn set_slow(&self, is_slow: bool) -> bool {
+        self.is_slow.swap(is_slow, Ordering::Relaxed) != is_slow
     }
 
     /// Bytes in the segment.
@@ -294,7 +309,8 @@ impl MountedSegment {
             return None;
         }
         let mut space = self.busy.space.lock();
-        let extent = if self.takes_objects() { space.allocator.allocate(size, owner) } else { None };
+        let takes = self.takes_objects() || self.takes_as_last_resort();
+        let extent = if takes { space.allocator.allocate(size, owner) } else { None };
         self.publish(&mut space);
         extent
     }
@@ -438,6 +454,9 @@ impl MountedSegment {
         if reach == Reach::Gone {
             self.room.note(self.index, space.powers, Powers::default());
             space.powers = Powers::default();
+        }
+        if reach != Reach::Suspect {
+            self.is_slow.store(false, Ordering::Relaxed);
         }
         self.reach.store(reach as u8, Ordering::Release);
         true

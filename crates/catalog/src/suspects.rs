@@ -9,6 +9,15 @@ use crate::clients::{Found, Patience};
 use crate::effects::Effects;
 use crate::segment::Reach;
 
+/// Why nothing more is placed with a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeldBack {
+    /// Somebody found nobody at its address.
+    Missing,
+    /// It did not take in time what somebody wrote.
+    Slow,
+}
+
 impl Catalog {
     /// The clients whose segments are reached at this address.
     pub fn clients_at(&self, endpoint: &str) -> BTreeSet<ClientId> {
@@ -27,11 +36,17 @@ impl Catalog {
         (owners(&|reach| reach == Reach::Suspect), owners(&|reach| reach <= Reach::Suspect))
     }
 
-    /// Places nothing more in the segments of a client until it pings. Answers whether that was news.
-    pub fn hold_back(&self, client: ClientId, effects: &mut Effects) -> bool {
+    /// Places nothing more in the segments of a client until it pings, but, if it is only slow, what finds no other place.
+    /// Answers whether that was news.
+    pub fn hold_back(&self, client: ClientId, why: HeldBack, effects: &mut Effects) -> bool {
         let mut clients = self.clients.lock();
         let is_news = clients.hold_back(client);
         if is_news {
+            let registry = self.segments.registry();
+            for segment in registry.iter().filter(|segment| segment.owner() == client) {
+                segment.set_slow(why == HeldBack::Slow);
+            }
+            drop(registry);
             self.follow(&mut self.segments.registry(), &BTreeMap::from([(client, Reach::Suspect)]));
             effects.clients_turned.push((client, Reach::Suspect));
             self.counters.add(|c| &c.clients_suspected, 1);

@@ -554,3 +554,24 @@ fn a_segment_with_a_name_as_long_as_a_message_is_refused() {
     pool.mount(Segment { te_endpoint: long(4097), ..segment(1, "a", MIB) }, 100).unwrap_err();
     pool.mount(Segment { name: long(4096), ..segment(1, "a", MIB) }, 100).unwrap();
 }
+
+#[test]
+fn a_node_that_was_found_slow_takes_what_finds_no_other_place_and_a_dead_one_never() {
+    let mut pool = Pool::with(CatalogSettings::default(), &[("a", 1000), ("b", 1000)]);
+    pool.catalog.hold_back(client(100), HeldBack::Slow, &mut pool.effects);
+    assert_eq!(pool.put("first", 600).replicas[0].0, "b", "there is another place");
+    assert_eq!(pool.put("second", 600).replicas[0].0, "a", "better than none");
+    pool.remove("second", Force::Yes).unwrap();
+    pool.get("first").unwrap();
+    pass(&mut pool, 1, &[100, 101]);
+    pool.upkeep();
+    // Nobody was found at its address: perhaps it is dead.
+    pool.catalog.hold_back(client(100), HeldBack::Missing, &mut pool.effects);
+    assert_eq!(pool.start(1, "third", 600).unwrap_err().code(), ErrorCode::NO_AVAILABLE_HANDLE);
+    pass(&mut pool, 1, &[100, 101]);
+    // It was slow, and has not pinged since.
+    pool.catalog.hold_back(client(100), HeldBack::Slow, &mut pool.effects);
+    pass(&mut pool, 7, &[101]);
+    assert_eq!(pool.start(1, "fourth", 600).unwrap_err().code(), ErrorCode::NO_AVAILABLE_HANDLE);
+    pool.catalog.assert_consistent();
+}

@@ -36,6 +36,14 @@ pub enum NoRoom {
     },
     /// After a restart, memory that somebody may still read takes nothing for the time of one lease.
     Resting,
+    /// There is room, and not for this write: its client has as much begun and not ended as one may, or what is free lies in
+    /// pieces that are too small.
+    Denied {
+        /// Bytes of the object.
+        object: u64,
+        /// Bytes free in the segments that take objects.
+        free: u64,
+    },
     /// What is stored may not be evicted now, or leaves no free piece that is large enough.
     Full {
         /// Bytes of the object.
@@ -60,9 +68,17 @@ impl NoRoom {
                 NoRoom::LargerThanAnySegment { object, largest: *largest }
             }
             RoomReply { resting: true, .. } => NoRoom::Resting,
+            RoomReply { used, capacity, .. } if has_plenty(object, capacity.saturating_sub(*used), *capacity) => {
+                NoRoom::Denied { object, free: capacity.saturating_sub(*used) }
+            }
             RoomReply { used, capacity, .. } => NoRoom::Full { object, used: *used, capacity: *capacity },
         }
     }
+}
+
+/// Whether a pool with so much free is not what anybody calls full, for an object of this size.
+fn has_plenty(object: u64, free: u64, capacity: u64) -> bool {
+    free > capacity / 4 && object <= free / 4
 }
 
 impl fmt::Display for NoRoom {
@@ -86,11 +102,18 @@ impl fmt::Display for NoRoom {
                 "the pool's memory takes no objects yet: somebody may still read what lay there before a restart; \
                  try again when one lease is over",
             ),
+            NoRoom::Denied { object, free } => write!(
+                f,
+                "the pool is not full ({} are free), yet has no place for {} of this client: what the client has begun and \
+                 not ended, or given up, is as much as one may have (max_unfinished_per_client), or what is free lies in \
+                 smaller pieces; end or revoke what is under way, and try again",
+                Bytes(*free),
+                Bytes(*object)
+            ),
             NoRoom::Full { object, used, capacity } => write!(
                 f,
                 "the pool is full: {} of {} are in use, and no {} in one piece can be evicted now, because objects are \
-                 leased, pinned or in use (or this client has as much begun and not ended as one may); try again when \
-                 leases have ended, with fewer replicas, or lend more memory",
+                 leased, pinned or in use; try again when leases have ended, with fewer replicas, or lend more memory",
                 Bytes(*used),
                 Bytes(*capacity),
                 Bytes(*object)
@@ -136,15 +159,22 @@ mod tests {
 
     #[test]
     fn each_reason_says_what_would_help() {
-        let room = RoomReply { segments: 2, largest: 1 << 20, used: 3, capacity: 2 << 20, resting: false };
+        let room = RoomReply { segments: 2, largest: 1 << 20, used: 2 << 20, capacity: 2 << 20, resting: false };
         let too_large = NoRoom::of(2 << 20, &room);
         assert_eq!(too_large, NoRoom::LargerThanAnySegment { object: 2 << 20, largest: 1 << 20 });
         assert!(!too_large.retryable());
         let text = too_large.to_string();
         assert!(text.contains("2097152 bytes (2.00 MiB)") && text.contains("1048576 bytes (1.00 MiB)"), "{text}");
         let full = NoRoom::of(1 << 20, &room);
-        assert_eq!(full, NoRoom::Full { object: 1 << 20, used: 3, capacity: 2 << 20 });
-        assert!(full.retryable() && full.to_string().contains("3 bytes of 2097152 bytes (2.00 MiB)"), "{full}");
+        assert_eq!(full, NoRoom::Full { object: 1 << 20, used: 2 << 20, capacity: 2 << 20 });
+        assert!(full.retryable() && full.to_string().contains("pool is full: 2097152 bytes (2.00 MiB) of"), "{full}");
+        let denied = NoRoom::of(1 << 10, &RoomReply { used: 3, ..room });
+        assert_eq!(denied, NoRoom::Denied { object: 1 << 10, free: (2 << 20) - 3 });
+        let text = denied.to_string();
+        assert!(
+            denied.retryable() && !text.contains("pool is full") && text.contains("max_unfinished_per_client"),
+            "{text}"
+        );
         assert_eq!(NoRoom::of(1, &RoomReply { resting: true, ..room }), NoRoom::Resting);
         assert_eq!(NoRoom::of(1, &RoomReply::default()), NoRoom::NoSegment);
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use yb_catalog::Effects;
+use yb_catalog::{Effects, HeldBack};
 use yb_types::{ClientId, ErrorCode, MonotonicTime};
 
 use crate::dial::can_dial;
@@ -81,7 +81,7 @@ pub(crate) struct Report<'a> {
 /// `SEGMENT_NOT_FOUND` when no segment is reached at the address.
 pub(crate) fn report(shared: &Arc<Shared>, report: &Report<'_>, effects: &mut Effects) -> Result<(), ErrorCode> {
     let owners = owners(shared, report)?;
-    if !hold(shared, report, &owners, effects) {
+    if !hold(shared, report, (&owners, HeldBack::Missing), effects) {
         return Ok(());
     }
     let endpoint = report.endpoint;
@@ -112,7 +112,7 @@ pub(crate) fn report_slow(shared: &Arc<Shared>, report: &Report<'_>, effects: &m
         shared.metrics.shared_lane().add(shared.metrics.reports_disbelieved, 1);
         return Ok(());
     }
-    hold(shared, report, &owners, effects);
+    hold(shared, report, (&owners, HeldBack::Slow), effects);
     Ok(())
 }
 
@@ -124,14 +124,19 @@ fn owners(shared: &Shared, report: &Report<'_>) -> Result<BTreeSet<ClientId>, Er
 }
 
 /// Holds them back, unless that was done a moment ago.
-fn hold(shared: &Shared, report: &Report<'_>, owners: &BTreeSet<ClientId>, effects: &mut Effects) -> bool {
+fn hold(
+    shared: &Shared,
+    report: &Report<'_>,
+    (owners, why): (&BTreeSet<ClientId>, HeldBack),
+    effects: &mut Effects,
+) -> bool {
     let Report { by, endpoint, reason } = report;
     if !shared.suspects.begin(endpoint, shared.clock.now()) {
         return false;
     }
     tracing::info!(event = "suspect_reported", %by, endpoint, reason, "a client cannot reach a node; looking");
     for owner in owners {
-        shared.catalog.hold_back(*owner, effects);
+        shared.catalog.hold_back(*owner, why, effects);
     }
     true
 }

@@ -35,6 +35,7 @@ use crate::failure::Outcome;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    signals::outlive_file_limits();
     report_unknown_variables();
     let mut arguments = std::env::args_os();
     let called_as = arguments.next().unwrap_or_default();

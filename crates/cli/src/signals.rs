@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 
 use crate::failure::{Exit, Failure, Outcome};
 
@@ -57,6 +57,14 @@ impl Signals {
         }
         // Whoever waits for the pipe next must not see this one again.
         let _ = (&self.pipe).read(&mut [0; 16]);
+    }
+}
+
+/// A file that may not grow any more (`ulimit -f`) is an error of who writes it, as a full disk is, not the end of the process.
+pub fn outlive_file_limits() {
+    // Whether it arrived is of no interest: the write says so.
+    if let Err(error) = signal_hook::flag::register(SIGXFSZ, Arc::default()) {
+        tracing::warn!(%error, "a file that reaches its limit of size will end this process");
     }
 }
 

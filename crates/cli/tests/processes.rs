@@ -304,3 +304,14 @@ fn the_names_of_the_peer_are_understood() {
         assert!(error_text(&output).contains("no_such_flag"), "{name}: {}", error_text(&output));
     }
 }
+
+#[test]
+fn a_file_that_may_not_grow_is_an_error_not_the_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = "ulimit -f 8; exec \"$0\" trace generate --requests 5000 --out trace";
+    let program = yuebing().get_program().to_owned();
+    let output = Command::new("sh").args(["-c", script]).arg(program).current_dir(folder.path()).output().unwrap();
+    // No exit code at all would be a signal.
+    assert!(output.status.code().is_some_and(|code| code != 0), "{:?}", output.status);
+    assert!(error_text(&output).contains("File too large"), "{}", error_text(&output));
+}

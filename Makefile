@@ -39,10 +39,10 @@ SEEDS ?= 1000
 FIRST ?= 0
 .PHONY: sim sim-faults
 sim: ## a whole cluster from one seed each (SEEDS=10000; SEED=n replays one and says what happened)
-	$(CARGO) run -q --locked --profile sim -p yb-sim -- $(if $(SEED),--seed $(SEED),$(SEEDS) $(FIRST))
+	$(CARGO) run --locked --profile sim -p yb-sim -- $(if $(SEED),--seed $(SEED),$(SEEDS) $(FIRST))
 
 sim-faults: ## planted faults, each of which the simulator must find within 1,000 seeds: which seed does
-	$(CARGO) run -q --locked --profile sim -p yb-sim --features planted -- --faults
+	$(CARGO) run --locked --profile sim -p yb-sim --features planted -- --faults
 
 MINUTES ?= 30
 SEED_OF_CHAOS = $(or $(SEED),1)

@@ -156,7 +156,7 @@ impl Stage {
             let runs = self.seats[index].process.is_running();
             let state = self.seats[index].state;
             match state {
-                // A node that finds no master ends, and is started again.
+                // One that could not start (a port of its predecessor is in use still) is started again.
                 State::Rising(since) if !runs => self.raise(index, since)?,
                 State::Rising(since) if self.is_up(party) => {
                     self.seats[index].state = State::Running;

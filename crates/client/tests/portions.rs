@@ -34,7 +34,7 @@ fn a_batch_of_more_keys_than_a_request_may_have_is_answered_in_order() {
 
     let all: Vec<String> = (0..OBJECTS).flat_map(|at| [format!("k{at}"), format!("missing{at}")]).collect();
     assert!(all.len() > MOST as usize);
-    let is_there = |at: usize| at % 2 == 0;
+    let is_there = |at: usize| at.is_multiple_of(2);
     let there = client.batch_exists(&all);
     assert!(there.len() == all.len() && there.iter().enumerate().all(|(at, there)| *there == Ok(is_there(at))));
     let got = client.batch_get(&all);

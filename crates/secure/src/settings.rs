@@ -83,8 +83,19 @@ pub(crate) const PLAIN_FROM: (&str, &str) = ("plain_from", "YUEBING_PLAIN_FROM")
 pub(crate) const PLAIN_TO: (&str, &str) = ("plain_to", "YUEBING_PLAIN_TO");
 
 /// Variables that are refused when they are set and empty.
-const NEVER_EMPTY: [&str; 6] =
-    [SECRET, "YUEBING_SECRET_FILE", "YUEBING_TLS_CA", "YUEBING_TLS_CERT", "YUEBING_TLS_KEY", PLAIN_FROM.1];
+const NEVER_EMPTY: [&str; 11] = [
+    SECRET,
+    "YUEBING_SECRET_FILE",
+    "YUEBING_TLS_CA",
+    "YUEBING_TLS_CERT",
+    "YUEBING_TLS_KEY",
+    "YUEBING_TLS_MUTUAL",
+    "YUEBING_TLS_NAME",
+    "YUEBING_ADMIN_TOKEN",
+    "YUEBING_ADMIN_TOKEN_FILE",
+    PLAIN_FROM.1,
+    PLAIN_TO.1,
+];
 
 fn refuse_empty(lookup: impl Fn(&str) -> Option<String>) -> Result<(), SecurityError> {
     let is_empty = |name: &&str| lookup(name).is_some_and(|text| text.trim().is_empty());
@@ -92,7 +103,7 @@ fn refuse_empty(lookup: impl Fn(&str) -> Option<String>) -> Result<(), SecurityE
 }
 
 impl SecuritySettings {
-    /// From variables; those that only refine may be blank, and count as not set then. See `docs/security.md`.
+    /// From variables; none of them may be set and empty. See `docs/security.md`.
     ///
     /// # Errors
     /// A value that makes no sense.

@@ -10,7 +10,7 @@ use crate::contention::{WaitClock, Waits};
 use crate::copies::{Copies, Copying};
 use crate::deferred::Withheld;
 use crate::departed::{Absence, Departed};
-use crate::directory::Relearning;
+use crate::directory::{Relearning, Roll};
 use crate::effects::{Effects, Quiesce};
 use crate::entry::{Entry, Replica, flag};
 use crate::evict::{Evictor, place_of};
@@ -60,6 +60,8 @@ pub struct Catalog {
     pub(crate) tiers: Tiers,
     pub(crate) departed: Departed,
     pub(crate) relearning: Relearning,
+    /// A lock of its own, after those of registry and feeds.
+    pub(crate) roll: Roll,
     pub(crate) losses: Losses,
     pub(crate) stand_ins: Mutex<StandIns>,
     pub(crate) shares: Shares,
@@ -132,6 +134,7 @@ impl Catalog {
             tiers: Tiers::default(),
             departed: Departed::new(),
             relearning: Relearning::default(),
+            roll: Roll::default(),
             losses: Losses::default(),
             stand_ins: Mutex::new(StandIns::default()),
             shares: Shares::new(settings.hash_seed),

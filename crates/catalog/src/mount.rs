@@ -53,6 +53,7 @@ impl Catalog {
             Mounting { clients: &mut clients, registry: &mut registry, client, again: false, now, effects };
         self.add_if_missing(&mut mounting, segment, MonotonicTime(0));
         clients.set_good(client);
+        self.look_at_roll(&mut registry, now);
         Ok(())
     }
 
@@ -96,6 +97,8 @@ impl Catalog {
             self.add_if_missing(&mut mounting, segment, rests_until);
         }
         clients.set_good(client);
+        // Before its node is told anything.
+        self.look_at_roll(&mut registry, now);
         Ok(())
     }
 
@@ -309,6 +312,7 @@ impl Catalog {
     pub fn begins(&self, now: MonotonicTime) {
         self.segments.registry().set_born(now);
         self.relearning.begin(now);
+        self.roll.begin(self.settings.first_replica_id, now);
     }
 
     /// Who mounted a segment, `None` when it is not mounted.

@@ -41,6 +41,8 @@ pub enum Fault {
     AdoptGone,
     /// Of two writes that directories tell of one key, the older one counts.
     AdoptOlder,
+    /// Every directory is believed, whatever went while its node was away.
+    IgnoreRoster,
 }
 
 #[cfg(feature = "planted")]

@@ -6,146 +6,10 @@ mod common;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use common::nodes::*;
 use common::*;
 use yb_catalog::*;
 use yb_types::*;
-
-/// A record as a node keeps it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Kept {
-    size: u64,
-    generation: u64,
-    replica: ReplicaId,
-    writer: ClientId,
-    checksum: Option<u64>,
-    hard_pin: bool,
-    soft_pin: Option<Duration>,
-    group: String,
-    key: Vec<u8>,
-}
-
-impl Kept {
-    fn at(&self, offset: u64) -> Published<'_> {
-        Published {
-            offset,
-            size: self.size,
-            generation: self.generation,
-            replica: self.replica,
-            writer: self.writer,
-            checksum: self.checksum,
-            hard_pin: self.hard_pin,
-            soft_pin: self.soft_pin,
-            data_type: 0,
-            tenant: "",
-            group: &self.group,
-            key: &self.key,
-        }
-    }
-}
-
-/// The node's side of one segment, as simple as can be.
-#[derive(Clone, Debug, Default)]
-struct Node {
-    entries: BTreeMap<u64, Kept>,
-    incarnation: u64,
-    applied: u64,
-}
-
-impl Node {
-    fn call(&self, number: u64, now: MonotonicTime, limit: usize) -> SyncCall {
-        let (client, segment) = (client(99 + number), segment(number, "", 0).id);
-        SyncCall { client, segment, incarnation: self.incarnation, applied: self.applied, limit, now }
-    }
-
-    fn kept(record: &Published<'_>) -> (u64, Kept) {
-        let kept = Kept {
-            size: record.size,
-            generation: record.generation,
-            replica: record.replica,
-            writer: record.writer,
-            checksum: record.checksum,
-            hard_pin: record.hard_pin,
-            soft_pin: record.soft_pin,
-            group: record.group.into(),
-            key: record.key.into(),
-        };
-        (record.offset, kept)
-    }
-
-    /// Asks once; `lost`: the answer does not arrive. Answers whether there was anything new.
-    fn sync(&mut self, catalog: &Catalog, number: u64, now: MonotonicTime, lost: bool) -> bool {
-        let mut published = Vec::new();
-        let sink = |record: Published<'_>| published.push(Self::kept(&record));
-        let told = catalog.tell_directory(&self.call(number, now, 5), sink).unwrap();
-        if lost {
-            return true;
-        }
-        match told.order {
-            Order::Tell => {
-                self.tell(catalog, number, now, told.incarnation);
-                return true;
-            }
-            Order::ClearFirst => self.entries.clear(),
-            Order::Apply if told.batch == self.applied && told.incarnation == self.incarnation => return false,
-            Order::Apply => {}
-        }
-        for offset in &told.struck {
-            self.entries.remove(offset);
-        }
-        self.entries.extend(published);
-        (self.incarnation, self.applied) = (told.incarnation, told.batch);
-        true
-    }
-
-    fn tell(&mut self, catalog: &Catalog, number: u64, now: MonotonicTime, incarnation: u64) {
-        let SyncCall { client, segment, incarnation: told_by, .. } = self.call(number, now, 0);
-        let adopting = |last| Adopting { client, segment, incarnation: told_by, last, now };
-        let mut refused = Vec::new();
-        let all: Vec<_> = self.entries.iter().collect();
-        for page in all.chunks(3) {
-            let records = page.iter().map(|(offset, kept)| kept.at(**offset));
-            catalog.adopt(&adopting(false), records, |offset| refused.push(offset)).unwrap();
-        }
-        refused.iter().for_each(|offset| drop(self.entries.remove(offset)));
-        catalog.adopt(&adopting(true), [], |_| panic!("nothing was told")).unwrap();
-        (self.incarnation, self.applied) = (incarnation, 0);
-    }
-
-    fn settle(&mut self, pool: &Pool, number: u64) {
-        while self.sync(&pool.catalog, number, pool.now, false) {}
-    }
-}
-
-const SEGMENT: u64 = 1 << 20;
-
-fn settings(life: u64) -> CatalogSettings {
-    CatalogSettings { first_replica_id: life << 32, ..CatalogSettings::default() }
-}
-
-/// A master of its `life`-th life with the segments of some nodes.
-fn master(life: u64, nodes: &[Node], now: MonotonicTime) -> Pool {
-    master_with(settings(life), nodes, now)
-}
-
-fn master_with(settings: CatalogSettings, nodes: &[Node], now: MonotonicTime) -> Pool {
-    let mut pool = Pool::new(settings);
-    pool.now = now;
-    pool.catalog.begins(now);
-    for (number, node) in (1..).zip(nodes) {
-        let keeper = if node.entries.is_empty() { Keeper::Empty } else { Keeper::Filled };
-        pool.catalog.expect_directory(client(99 + number), keeper);
-        let segments = vec![segment(number, &format!("s{number}"), SEGMENT)];
-        pool.catalog.remount(segments, client(99 + number), pool.now, &mut pool.effects).unwrap();
-    }
-    pool
-}
-
-fn fresh(nodes: usize) -> (Pool, Vec<Node>) {
-    let nodes = vec![Node::default(); nodes];
-    let mut pool = master(1, &nodes, MonotonicTime::from_millis(3_600_000));
-    pool.advance(11 * SECOND);
-    (pool, nodes)
-}
 
 #[test]
 fn a_new_master_knows_what_the_old_one_published() {
@@ -188,6 +52,7 @@ fn a_process_that_lost_the_directory_while_it_was_read_lends_its_memory_all_the_
     }
     nodes[0].settle(&pool, 1);
     let mut next = master(2, &nodes, pool.now);
+    nodes[0].introduce(&next.catalog, 1, next.now);
     let call = nodes[0].call(1, next.now, 5);
     assert_eq!(next.catalog.tell_directory(&call, |_| {}).unwrap().order, Order::Tell);
     let SyncCall { client, segment, incarnation, now, .. } = call;
@@ -552,6 +417,7 @@ fn no_directory_ever_names_other_bytes() {
                 17..=18 => {
                     pool.advance(Duration::from_millis(rng.below(4000)));
                     (1..=2).for_each(|n| assert!(pool.catalog.ping(client(99 + n), pool.now).is_ok()));
+                    pool.catalog.call_roll(pool.now);
                     pool.upkeep();
                 }
                 _ if rng.below(3) == 0 => {
@@ -576,6 +442,8 @@ fn no_directory_ever_names_other_bytes() {
         }
         pool.catalog.assert_consistent();
         // What both nodes were told is found by the next master.
+        (1..).zip(&mut nodes).for_each(|(number, node)| node.settle(&pool, number));
+        pool.catalog.call_roll(pool.now);
         (1..).zip(&mut nodes).for_each(|(number, node)| node.settle(&pool, number));
         let known: Vec<_> = (0..24).filter_map(|n| pool.peek(&format!("k{n}")).ok()).collect();
         let next = master(life + 1, &nodes, pool.now);

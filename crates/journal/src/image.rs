@@ -6,7 +6,7 @@ use yb_types::{SegmentId, SegmentStatus};
 use yb_wire::messages::DirectoryEntry;
 
 use crate::frame::{self, Next};
-use crate::record::{FORMAT, Head, Noted, Record, SegmentNote};
+use crate::record::{FORMAT, Head, Noted, OLDEST_FORMAT, Record, RosterNote, SegmentNote};
 
 /// A segment, and what is in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +49,8 @@ pub struct Image {
     pub segments: BTreeMap<u32, Held>,
     /// Segments that are being emptied, or were.
     pub statuses: BTreeMap<SegmentId, SegmentStatus>,
+    /// Whose directories were up to date at last; `None`: it never said.
+    pub roster: Option<RosterNote>,
     /// The last number that the log gave.
     pub last_number: u32,
     /// Bytes of whole records; what is behind them was torn and never acknowledged.
@@ -108,7 +110,7 @@ impl Image {
     }
 
     fn begin(&mut self, head: &Head<'_>) -> Result<(), Damage> {
-        if head.format != FORMAT {
+        if !(OLDEST_FORMAT..=FORMAT).contains(&head.format) {
             return Err(Damage::Format(head.format));
         }
         (self.boot, self.synced) = (head.boot.to_vec(), head.synced);
@@ -135,6 +137,7 @@ impl Image {
                 let offset = noted.entry()?.offset;
                 self.segments.get_mut(number)?.entries.insert(offset, noted.0.into());
             }
+            Record::Roster(roster) => self.roster = Some(roster.clone()),
             Record::Status(id, SegmentStatus::OK) => drop(self.statuses.remove(id)),
             Record::Status(id, status) => drop(self.statuses.insert(*id, *status)),
         }
@@ -148,6 +151,9 @@ impl Image {
             Record::Life(self.life).append(log);
         }
         Record::Alive(self.alive_ms).append(log);
+        if let Some(roster) = &self.roster {
+            Record::Roster(roster.clone()).append(log);
+        }
         for (id, status) in &self.statuses {
             Record::Status(*id, *status).append(log);
         }

@@ -11,4 +11,4 @@ mod record;
 pub mod text;
 
 pub use image::{Damage, Held, Image, read};
-pub use record::{FORMAT, Head, Noted, Record, SegmentNote};
+pub use record::{FORMAT, Head, Noted, Record, RosterNote, SegmentNote};

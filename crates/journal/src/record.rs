@@ -5,8 +5,9 @@ use yb_wire::messages::DirectoryEntry;
 
 use crate::text::{put, put_entry, put_text, put_uuid, take, take_entry, take_text, take_u64, take_uuid};
 
-/// Format of the log; another one is not read.
-pub const FORMAT: u64 = 1;
+/// Format of the log; the one of before, without rosters, is read too, and no other.
+pub const FORMAT: u64 = 2;
+pub(crate) const OLDEST_FORMAT: u64 = 1;
 
 /// The first record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +84,21 @@ pub enum Record<'a> {
     Note(u32, Noted<'a>),
     /// The segment of this id, whoever keeps its directory, is being emptied, was emptied, or takes objects again.
     Status(SegmentId, SegmentStatus),
+    /// From here on these directories of nodes are up to date.
+    Roster(RosterNote),
+}
+
+/// Whose directories were up to date.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RosterNote {
+    /// The life of the master that made it.
+    pub incarnation: u64,
+    /// Larger than those of the masters before.
+    pub term: u64,
+    /// Which of the rosters of its master, never 0.
+    pub number: u64,
+    /// The segments.
+    pub members: Vec<SegmentId>,
 }
 
 fn number(body: &mut Vec<u8>, kind: u8, segment: u32) {
@@ -149,6 +165,11 @@ impl<'a> Record<'a> {
                 put_uuid(body, id.0);
                 put(body, &[u64::try_from(status.0).unwrap_or(0)]);
             }
+            Record::Roster(RosterNote { incarnation, term, number, members }) => {
+                body.push(b'R');
+                put(body, &[*incarnation, *term, *number]);
+                members.iter().for_each(|id| put_uuid(body, id.0));
+            }
         }
     }
 
@@ -160,7 +181,8 @@ impl<'a> Record<'a> {
             b'H' => {
                 let (format, synced) = (take_u64(rest)?, take_u64(rest)? != 0);
                 // What follows in another format is not ours to read.
-                let boot = if format == FORMAT { take_text(rest)? } else { std::mem::take(rest) };
+                let boot =
+                    if (OLDEST_FORMAT..=FORMAT).contains(&format) { take_text(rest)? } else { std::mem::take(rest) };
                 Record::Head(Head { format, boot, synced })
             }
             b'L' => Record::Life(Some(take_u64(rest)?).filter(|life| *life != 0)?),
@@ -186,6 +208,15 @@ impl<'a> Record<'a> {
                 let status = SegmentStatus(i32::try_from(take_u64(rest)?).ok()?);
                 let is_known = [SegmentStatus::OK, SegmentStatus::DRAINING, SegmentStatus::DRAINED].contains(&status);
                 Record::Status(id, Some(status).filter(|_| is_known)?)
+            }
+            b'R' => {
+                let (incarnation, term) = (take_u64(rest)?, take_u64(rest)?);
+                let number = Some(take_u64(rest)?).filter(|number| *number != 0)?;
+                let mut members = Vec::new();
+                while !rest.is_empty() {
+                    members.push(SegmentId(take_uuid(rest)?));
+                }
+                Record::Roster(RosterNote { incarnation, term, number, members })
             }
             _ => return None,
         };

@@ -28,6 +28,8 @@ const TRIM_BUDGET: u32 = 2048;
 const UPKEEP_BUDGET: u32 = 4096;
 /// Bytes that an allocator takes for large.
 const LARGE_BLOCK: usize = 2 << 20;
+/// How often it is looked whose directories are up to date.
+const ROLL_PERIOD: Duration = Duration::from_millis(250);
 const LIVENESS_PERIOD: Duration = Duration::from_secs(1);
 const REPORT_PERIOD: Duration = Duration::from_secs(10);
 
@@ -45,6 +47,7 @@ pub(crate) struct Janitor {
     effects: Effects,
     rng: Rng,
     liveness: Timer,
+    roll: Timer,
     reports: Timer,
     summaries: Timer,
     suppressed: u64,
@@ -57,6 +60,7 @@ impl Janitor {
             effects: Effects::default(),
             rng: Rng::seeded(shared.worker_seed.fetch_add(0x9e37_79b9, Ordering::Relaxed)),
             liveness: Timer::new(now, LIVENESS_PERIOD),
+            roll: Timer::new(now, ROLL_PERIOD),
             reports: Timer::new(now, REPORT_PERIOD),
             summaries: Timer::new(now, REPORT_PERIOD),
             suppressed: 0,
@@ -84,6 +88,9 @@ impl Janitor {
             shared.catalog.expire_clients(now, effects);
             shared.look_at_quotas();
             shared.look_at_imports();
+        }
+        if self.roll.is_due(now) {
+            shared.catalog.call_roll(now);
         }
         let more = shared.catalog.upkeep(UPKEEP_BUDGET, now, effects);
         shared.catalog.trim_tenants(TRIM_BUDGET, now);

@@ -8,11 +8,12 @@ use yb_types::{
 use yb_wire::messages::{
     BatchRevokeWritesArgs, ClientArgs, DirectoryEntry, EndWriteArgs, EndedWrite, HelloArgs, KeyArgs, MountSegmentArgs,
     NamedWrite, ObjectMetaRef, PollQuiesceArgs, PutEndArgs, PutRevokeArgs, PutStartArgs, QuiesceConfirmation,
-    QuiesceQuestion, ReMountSegmentArgs, RemoveArgs, SyncDirectoryArgs, SyncDirectoryReply, TellDirectoryArgs,
+    QuiesceQuestion, ReMountSegmentArgs, RemoveArgs, RosterArgs, SyncDirectoryArgs, SyncDirectoryReply,
+    TellDirectoryArgs,
 };
 use yb_wire::{Call, Limits, List, WireTable, call};
 
-use crate::directory::Kept;
+use crate::directory::{Kept, Roster};
 use crate::memory::{CELL, WriteId};
 
 /// Keys are few, so that many meet on each.
@@ -105,6 +106,8 @@ pub enum Ask {
         /// There is nothing more.
         last: bool,
     },
+    /// Which roster was heard last.
+    Introduce(SegmentId, Roster),
     /// Where a key can be read.
     Lookup(Key),
     /// Whether it can.
@@ -172,20 +175,22 @@ pub struct Told {
     pub struck: Vec<u64>,
     /// What is to be noted.
     pub published: Vec<(u64, Kept)>,
+    /// The number of the master's roster.
+    pub roster: Option<u64>,
 }
 
 impl Told {
     /// The same as the wire has it.
     pub fn shown<R>(&self, then: impl FnOnce(&SyncDirectoryReply<'_>) -> R) -> R {
         let published = self.published.iter().map(|(offset, kept)| kept.entry(*offset)).collect();
-        let Told { incarnation, batch, order, ref struck, .. } = *self;
-        then(&SyncDirectoryReply { incarnation, batch, order, struck: struck.clone(), published })
+        let Told { incarnation, batch, order, ref struck, roster, .. } = *self;
+        then(&SyncDirectoryReply { incarnation, batch, order, struck: struck.clone(), published, roster })
     }
 
     fn of(reply: &SyncDirectoryReply<'_>) -> Told {
         let published = reply.published.iter().map(|entry| (entry.offset, Kept::new(entry))).collect();
-        let SyncDirectoryReply { incarnation, batch, order, ref struck, .. } = *reply;
-        Told { incarnation, batch, order, struck: struck.clone(), published }
+        let SyncDirectoryReply { incarnation, batch, order, ref struck, roster, .. } = *reply;
+        Told { incarnation, batch, order, struck: struck.clone(), published, roster }
     }
 }
 
@@ -204,6 +209,8 @@ pub enum Said {
     Questions(Vec<QuiesceQuestion>),
     /// What comes next of a directory.
     Told(Result<Told, ErrorCode>),
+    /// The present roster.
+    Roster(Result<Roster, ErrorCode>),
     /// What of a page is to be struck out.
     Struck(Result<Vec<u64>, ErrorCode>),
     /// The RPC layer refused the call, or the answer makes no sense.
@@ -251,6 +258,12 @@ pub fn encode(ask: &Ask, client_id: ClientId) -> (u32, Vec<u8>) {
             let (segment_id, incarnation, last) = (*segment, *told_by, *last);
             let entries = List::from(&page);
             body::<call::TellDirectory>(&TellDirectoryArgs { client_id, segment_id, incarnation, last, entries })
+        }
+        Ask::Introduce(segment, heard) => {
+            let segment_id = *segment;
+            let Roster { incarnation, term, number, .. } = *heard;
+            let members = List::from(&heard.members[..]);
+            body::<call::Roster>(&RosterArgs { client_id, segment_id, incarnation, term, number, members })
         }
         Ask::Lookup(key) => body::<call::GetReplicaList>(&KeyArgs { key: &key.name(), tenant_id }),
         Ask::Exist(key) => body::<call::ExistKey>(&KeyArgs { key: &key.name(), tenant_id }),
@@ -335,6 +348,7 @@ pub fn decode(ask: &Ask, answered: &Answered) -> Said {
         Ask::Poll(_) => read::<call::PollQuiesce>(bytes, |reply| Said::Questions(reply.unwrap_or_default())),
         Ask::Sync { .. } => read::<call::SyncDirectory>(bytes, |reply| Said::Told(reply.map(|told| Told::of(&told)))),
         Ask::Tell { .. } => read::<call::TellDirectory>(bytes, |reply| Said::Struck(reply.map(|told| told.refused))),
+        Ask::Introduce(..) => read::<call::Roster>(bytes, |reply| Said::Roster(reply.map(Roster::from))),
         Ask::Lookup(_) => read::<call::GetReplicaList>(bytes, |reply| {
             Said::Found(reply.map(|found| (places(found.replicas), found.lease_ttl_ms)))
         }),

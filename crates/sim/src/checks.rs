@@ -41,6 +41,11 @@ impl World {
         if matches!(ask, Ask::Sync { .. }) {
             return;
         }
+        if let (Ask::Introduce(_, heard), Said::Roster(Ok(own))) = (&ask, said)
+            && heard.incarnation != own.incarnation
+        {
+            self.ledger.freshest = self.ledger.freshest.max((heard.term, heard.number));
+        }
         self.survey(Some((&ask, said)));
         self.observe_ask(&ask, said);
         match (&ask, said) {
@@ -242,6 +247,35 @@ impl World {
                 return self.fail(format!("generation {generation} of {key:?} is taken over, and not there"));
             }
         }
+    }
+
+    /// What went is in no directory that the master holds for up to date, but in the last moments.
+    pub(crate) fn check_roster(&mut self) {
+        let Some(bare) = &self.master.bare else { return };
+        let roster = bare.catalog().roster();
+        if !roster.is_some() {
+            return;
+        }
+        if !self.ledger.has_roster {
+            self.ledger.begins_roster();
+        }
+        let overdue: Vec<WriteId> = self.ledger.overdue().collect();
+        for write in overdue {
+            let still =
+                (0..self.nodes.len()).find(|node| roster.has(self.nodes[*node].segment.id) && self.keeps(*node, write));
+            if let Some(node) = still {
+                return self.fail(format!("node {node} still keeps {write:?}, which is gone, and the roster names it"));
+            }
+            self.ledger.record_mut(write).warned = Some((roster.term, roster.number));
+        }
+    }
+
+    /// Whether the next process of a node would bring a write to the next master.
+    fn keeps(&self, node: usize, write: WriteId) -> bool {
+        let directory = &self.nodes[node].directory;
+        let tables = [&directory.table, directory.log.written()];
+        let is_it = |(_, kept): (u64, &Kept)| self.ledger.by_replica.get(&kept.generation) == Some(&write);
+        tables.iter().any(|table| table.from(0).any(is_it))
     }
 
     /// Looks at all keys, and whether what changed may have changed. `cause`: the request that was just answered.

@@ -7,7 +7,7 @@ mod segment;
 mod table;
 
 pub(crate) use segment::Followed;
-pub(crate) use table::{Kept, Table};
+pub(crate) use table::{Kept, Roster, Table};
 
 use segment::Log;
 use table::Change;
@@ -59,6 +59,6 @@ impl segment::Directory<Disk> {
     pub(crate) fn after_death(mut self, whole: usize) -> Self {
         self.log.waiting.truncate(whole);
         self.log.arrives();
-        Directory { table: self.log.written.clone(), log: self.log }
+        Directory { table: self.log.written.clone(), log: self.log, met: 0 }
     }
 }

@@ -70,11 +70,20 @@ impl World {
                 match told.shown(|reply| known.directory.follow(reply, doubted)) {
                     Followed::Nothing => self.write_down(node, Next::Rest(false)),
                     Followed::Noted => self.write_down(node, Next::Rest(true)),
+                    Followed::Introduce => self.keeper_introduces(node),
                     Followed::Tell(incarnation) => {
                         (known.keeper.told_by, known.keeper.master) = (mark.0, incarnation);
                         self.tell_page(node, 0);
                     }
                 }
+            }
+            // It waits for what others have heard.
+            (Ask::Sync { .. }, Some(Said::Told(Err(ErrorCode::REPLICA_IS_NOT_READY)))) if known.directory.met == 0 => {
+                self.keeper_introduces(node);
+            }
+            (Ask::Introduce(..), Some(Said::Roster(Ok(roster)))) => {
+                known.directory.hear(roster);
+                self.write_down(node, Next::Rest(true));
             }
             // This master does not tell what it places there.
             (Ask::Sync { .. }, Some(Said::Told(Err(ErrorCode::UNAVAILABLE_IN_CURRENT_STATUS)))) => {
@@ -93,6 +102,12 @@ impl World {
             }
             _ => self.keeper_rests(node, false),
         }
+    }
+
+    fn keeper_introduces(&mut self, node: usize) {
+        let known = &self.nodes[node];
+        let ask = Ask::Introduce(known.segment.id, known.directory.roster().clone());
+        self.keeper_asks(node, ask);
     }
 
     /// What was noted goes to the disk; then the keeper goes on.

@@ -48,6 +48,11 @@ pub struct Record {
     pub retired: Option<MonotonicTime>,
     /// The life of the master under which it was retired.
     pub retired_under: u32,
+    /// When, by the time that the master counts.
+    pub retired_at: Duration,
+    /// Term and number of a roster that no node is in that still keeps it. Nobody who hears of that one, or of a later one, may
+    /// find it again.
+    pub warned: Option<(u64, u64)>,
     /// Until when readers were promised its bytes, wherever.
     pub promised: MonotonicTime,
 }
@@ -64,6 +69,8 @@ impl Record {
             published: None,
             retired: None,
             retired_under: 0,
+            retired_at: Duration::ZERO,
+            warned: None,
             promised: MonotonicTime(0),
         }
     }
@@ -111,12 +118,19 @@ pub struct Heard {
 /// When the master stood still for longer than this, the time of its clients stood still, too.
 const HELD_UP: Duration = Duration::from_secs(2);
 
+/// Between two looks at its nodes a master counts no more than this.
+const COUNTED: Duration = Duration::from_millis(500);
+/// What has gone for so long, by the time of a master of that age, no node may have that its roster names.
+const OVERDUE: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(6)];
+
 /// When the present master worked, and when it stood still.
 #[derive(Debug, Default)]
 struct Working {
     life: u32,
     last: MonotonicTime,
     slept: Vec<(MonotonicTime, MonotonicTime)>,
+    /// Its age, as it counts it.
+    counted: Duration,
 }
 
 impl Working {
@@ -142,6 +156,10 @@ pub struct Ledger {
     pub settled: Vec<u32>,
     /// Objects that the present master has evicted.
     pub evicted: u64,
+    /// Term and number of the freshest roster of another master that was told to the present one.
+    pub freshest: (u64, u64),
+    /// Whether the present master has made a roster.
+    pub has_roster: bool,
     working: Working,
     /// By key.
     pub shown: Vec<Shown>,
@@ -166,6 +184,8 @@ impl Ledger {
             touched: vec![0; usize::from(scenario.keys)],
             settled: vec![0; usize::from(scenario.keys)],
             evicted: 0,
+            freshest: (0, 0),
+            has_roster: false,
             working: Working::default(),
             shown: vec![Shown::Nothing; usize::from(scenario.keys)],
             shown_before: Vec::new(),
@@ -200,8 +220,8 @@ impl Ledger {
 
     /// Another master starts, and has heard of nobody.
     pub fn new_master(&mut self, life: u32, now: MonotonicTime) {
-        self.evicted = 0;
-        self.working = Working { life, last: now, slept: Vec::new() };
+        (self.evicted, self.freshest, self.has_roster) = (0, (0, 0), false);
+        self.working = Working { life, last: now, slept: Vec::new(), counted: Duration::ZERO };
         self.writes.iter_mut().flat_map(|record| &mut record.spots).for_each(|spot| spot.lost = true);
         self.heard.iter_mut().for_each(|heard| *heard = Heard::default());
     }
@@ -211,7 +231,30 @@ impl Ledger {
         if now.since(self.working.last) > HELD_UP {
             self.working.slept.push((self.working.last, now));
         }
+        self.working.counted += now.since(self.working.last).min(COUNTED);
         self.working.last = now;
+    }
+
+    /// The master has made its first roster: what it did not hear of by now its forerunners have said in vain.
+    pub fn begins_roster(&mut self) {
+        self.has_roster = true;
+        let freshest = self.freshest;
+        let unheard = self.writes.iter_mut().filter(|record| record.warned > Some(freshest));
+        unheard.for_each(|record| record.warned = None);
+    }
+
+    /// Writes that went under this master, so long ago that no roster names a node that still keeps them.
+    pub fn overdue(&self) -> impl Iterator<Item = WriteId> + '_ {
+        let Working { life, counted, .. } = self.working;
+        let is_overdue = move |record: &Record| {
+            let went_here = record.retired.is_some() && record.retired_under == life && record.warned.is_none();
+            went_here && counted.saturating_sub(record.retired_at) >= OVERDUE[0] && counted >= OVERDUE[1]
+        };
+        self.writes
+            .iter()
+            .enumerate()
+            .filter(move |(_, record)| is_overdue(record))
+            .map(|(index, _)| WriteId(index as u32))
     }
 
     /// Space is given to a write. What was promised to readers of it counts from here.
@@ -249,7 +292,14 @@ impl Ledger {
     /// What becomes of a key is this master's business from here on: nothing of its forerunners may come back.
     pub fn settle(&mut self, key: Key) {
         self.touch(key);
-        self.settled[usize::from(key.0)] = self.working.life;
+        let Working { life, counted, .. } = self.working;
+        self.settled[usize::from(key.0)] = life;
+        // What a forerunner had no time to make known is made known by this one.
+        let is_unknown =
+            |record: &&mut Record| record.key == key && record.retired.is_some() && record.warned.is_none();
+        for record in self.writes.iter_mut().filter(is_unknown).filter(|record| record.retired_under < life) {
+            (record.retired_under, record.retired_at) = (life, counted);
+        }
     }
 
     /// Whether the present master has touched a key.
@@ -257,12 +307,13 @@ impl Ledger {
         self.touched[usize::from(key.0)] == self.working.life
     }
 
-    /// Whether a write that is gone may be found in a directory again: it went under an earlier master, and this one has
-    /// nothing newer.
+    /// Whether a write that is gone may be found in a directory again: it went under an earlier master, in its last moments or
+    /// so that nobody who is left has heard of it, and this one has nothing newer.
     pub fn may_return(&self, write: WriteId) -> bool {
         let record = self.record(write);
         let is_earlier = record.published.is_some() && record.retired_under < self.working.life;
-        is_earlier && self.settled[usize::from(record.key.0)] < self.working.life
+        let is_warned = record.warned.is_some_and(|warned| warned <= self.freshest);
+        is_earlier && !is_warned && self.settled[usize::from(record.key.0)] < self.working.life
     }
 
     /// Whether a key can be read now, or could at the beginning of what the master did in one go.
@@ -274,10 +325,11 @@ impl Ledger {
 
     /// A write is gone.
     pub fn retire(&mut self, write: WriteId, now: MonotonicTime) {
-        let life = self.working.life;
+        let Working { life, counted, .. } = self.working;
         let record = self.record_mut(write);
         if record.retired.is_none() {
             (record.retired, record.retired_under) = (Some(now), life);
+            (record.retired_at, record.warned) = (counted, None);
         }
     }
 

@@ -201,6 +201,7 @@ impl World {
         self.ledger.works(self.now);
         self.ledger.shown_before = self.ledger.shown.clone();
         self.survey(None);
+        self.check_roster();
         for answered in late {
             self.answers(answered.sequence as usize, &answered);
         }

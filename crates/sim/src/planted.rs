@@ -35,6 +35,7 @@ impl Planted {
         Planted::Catalog(Fault::PlaceUnread),
         Planted::Catalog(Fault::AdoptGone),
         Planted::Catalog(Fault::AdoptOlder),
+        Planted::Catalog(Fault::IgnoreRoster),
         Planted::Party(Slip::NoLeaseCheck),
         Planted::Party(Slip::EndsEarly),
         Planted::Party(Slip::BusyIsStored),

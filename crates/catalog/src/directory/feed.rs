@@ -7,6 +7,7 @@ use std::time::Duration;
 use yb_alloc::{Extent, NodeId, Restoring};
 use yb_types::{ByteLen, Generation, MonotonicTime};
 
+use super::roster::{Passed, Progress};
 use super::{Keeper, Logged};
 use crate::planted::{Fault, planted};
 use crate::sync::Mutex;
@@ -80,6 +81,33 @@ pub(super) struct State {
     pub in_flight: Batch,
     pub strikes: Vec<Strike>,
     pub mentions: Vec<Mention>,
+    /// Strikes that were acknowledged.
+    pub acknowledged: u64,
+    /// So many waited, or had been acknowledged, at a look at which all of before were.
+    waited_for: u64,
+    /// For so long they are waited for.
+    waiting: Duration,
+    /// It is behind until so many are acknowledged.
+    owes: Option<u64>,
+    /// When a node that brings a directory asked for the first time.
+    pub asked: Option<MonotonicTime>,
+}
+
+impl State {
+    /// Strikes have waited for so long since the last look; `is_silent`: their node has not asked for as long as it may.
+    fn wait(&mut self, counted: Duration, is_silent: bool) {
+        let all = self.acknowledged + (self.in_flight.strikes.len() + self.strikes.len()) as u64;
+        if self.acknowledged >= self.waited_for {
+            (self.waited_for, self.waiting) = (all, Duration::ZERO);
+        } else {
+            self.waiting += counted;
+        }
+        // A node may ask again and again, and never do what it is told.
+        if all > self.acknowledged && (is_silent || self.waiting >= PATIENCE) {
+            self.owes = Some(all);
+        }
+        self.owes = self.owes.filter(|owes| self.acknowledged < *owes);
+    }
 }
 
 /// The side of the master of one segment's directory.
@@ -95,7 +123,7 @@ pub(crate) struct Feed {
     logged: Option<Logged>,
 }
 
-/// After this time without a word from the node, nobody counts on what it has to strike out.
+/// After this time without a word from the node, nobody counts on what it has to strike out, nor on what it keeps.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Feed {
@@ -108,6 +136,11 @@ impl Feed {
             in_flight: Batch::default(),
             strikes: Vec::new(),
             mentions: Vec::new(),
+            acknowledged: 0,
+            waited_for: 0,
+            waiting: Duration::ZERO,
+            owes: None,
+            asked: None,
         };
         Feed {
             state: Mutex::new(state),
@@ -180,5 +213,22 @@ impl Feed {
 
     pub(super) fn hear(&self, now: MonotonicTime) {
         self.heard.store(now.0, Ordering::Relaxed);
+    }
+
+    /// How far its node follows.
+    pub(super) fn progress(&self, passed: &Passed) -> Progress {
+        let Passed { counted, held_up, now } = *passed;
+        let heard = MonotonicTime(self.heard.load(Ordering::Relaxed));
+        // From its mount on a node has time to ask.
+        let heard = if heard.0 == 0 { now } else { (heard + held_up).min(now) };
+        self.heard.fetch_max(heard.0, Ordering::Relaxed);
+        let mut state = self.state.lock();
+        state.wait(counted, now.since(heard) >= PATIENCE);
+        match state.phase {
+            Phase::Unread | Phase::Reading(_) => Progress::Unread,
+            Phase::Clearing => Progress::Behind,
+            Phase::Live if state.in_flight.clear || state.owes.is_some() => Progress::Behind,
+            Phase::Live => Progress::Current,
+        }
     }
 }

@@ -2,19 +2,22 @@
 //!
 //! The master tells the node what was published and what is to be struck out, in numbered batches ([`feed`], [`tell`]). A
 //! master that starts gets it back and takes it over ([`adopt`]), unless it knows better ([`relearning`]). For segments of
-//! clients that keep no directory, a log of the master may do the same ([`logged`]).
+//! clients that keep no directory, a log of the master may do the same ([`logged`]). What went while a node was away is kept
+//! from coming back with it by a roster of those who are up to date ([`roster`]).
 //!
 //! Invariants:
 //! - an extent of an object that was readable, in a segment with a directory, comes free only after a batch that strikes it
 //!   out was acknowledged: so a directory never names bytes of another write;
 //! - nothing is placed in a segment whose directory was not read, or thrown away;
-//! - a key that this master published or gave up is never taken over.
+//! - a key that this master published or gave up is never taken over;
+//! - a directory is read only if it is in the freshest roster that is known.
 
 mod adopt;
 mod elsewhere;
 mod feed;
 mod logged;
 mod relearning;
+mod roster;
 mod tell;
 
 use std::collections::BTreeMap;
@@ -27,6 +30,8 @@ pub(crate) use feed::{Feed, Strike};
 pub use logged::LoggedSegment;
 pub(crate) use logged::{LogBook, Logged};
 pub(crate) use relearning::Relearning;
+pub(crate) use roster::Roll;
+pub use roster::Roster;
 pub use tell::{Order, SyncCall, Told};
 
 /// A replica as a directory knows it.

@@ -1,11 +1,13 @@
 //! Telling a node what was published in its segment and what is to be struck out, batch by batch.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use yb_alloc::NodeId;
 use yb_types::{ClientId, ErrorCode, MonotonicTime, SegmentId};
 
 use super::feed::{Batch, Feed, Mention, Phase, Reading, State};
+use super::roster::Verdict;
 use super::{Keeper, Published};
 use crate::catalog::Catalog;
 use crate::entry::{Entry, Replica, flag};
@@ -13,6 +15,8 @@ use crate::extras::SoftPin;
 use crate::segment::MountedSegment;
 use crate::shard::ShardState;
 
+/// So long a node that brings a directory may take to tell which roster it heard last; older ones of ours never do.
+const INTRODUCTION: Duration = Duration::from_secs(3);
 /// Strikes of one batch.
 const STRIKES_MAX: usize = 8192;
 
@@ -55,6 +59,11 @@ pub struct Told {
     pub order: Order,
     /// First bytes, from the start of the segment, of extents to strike out before anything else.
     pub struck: Vec<u64>,
+    /// The present roster's number, 0: there is none yet. A node [fetches](Catalog::introduce) one that it does not have
+    /// before it does anything of this.
+    pub roster: u64,
+    /// It is struck out as something may have gone while its node was away. Said once.
+    pub disbelieved: bool,
 }
 
 impl Catalog {
@@ -67,7 +76,8 @@ impl Catalog {
     ///
     /// # Errors
     /// `SEGMENT_NOT_FOUND` when the segment is not mounted by this client; `UNAVAILABLE_IN_CURRENT_STATUS` when no
-    /// directory is kept for it: what the node has of it is worth nothing.
+    /// directory is kept for it: what the node has of it is worth nothing; `REPLICA_IS_NOT_READY`: it is to
+    /// [introduce](Self::introduce) itself, and to ask again.
     pub fn tell_directory(&self, call: &SyncCall, sink: impl FnMut(Published<'_>)) -> Result<Told, ErrorCode> {
         self.tell_keeper(call, |feed| !feed.is_logged(), sink)
     }
@@ -84,12 +94,16 @@ impl Catalog {
         feed.hear(call.now);
         let incarnation = self.settings.first_replica_id;
         let mut state = feed.state();
-        let empty = Told { incarnation, batch: 0, order: Order::Tell, struck: Vec::new() };
+        let roster = self.roll.number();
+        let mut empty =
+            Told { incarnation, batch: 0, order: Order::Tell, struck: Vec::new(), roster, disbelieved: false };
         match self.step(call, &segment, feed, &mut state) {
+            Step::Wait => return Err(ErrorCode::REPLICA_IS_NOT_READY),
             Step::Tell => return Ok(empty),
             Step::Repeat => {}
             Step::Next => {
                 let done = std::mem::take(&mut state.in_flight);
+                state.acknowledged += done.strikes.len() as u64;
                 self.prepare(call, &mut state);
                 drop(state);
                 feed.count_struck(&done.strikes);
@@ -103,6 +117,10 @@ impl Catalog {
                 clear(&mut state, &segment);
             }
             Step::Clear => clear(&mut state, &segment),
+            Step::Disbelieve => {
+                empty.disbelieved = true;
+                clear(&mut state, &segment);
+            }
         }
         let order = if state.in_flight.clear { Order::ClearFirst } else { Order::Apply };
         let struck = state.in_flight.strikes.iter().map(|strike| strike.extent.offset).collect();
@@ -160,16 +178,33 @@ impl Catalog {
         if is_foreign {
             self.rest_after(segment, call.now);
         }
-        if is_foreign
-            && self.relearning.look(call.now)
-            && let Some(at) = segment.restore()
-        {
+        let is_wanted = is_foreign && self.relearning.look(call.now);
+        let verdict = if is_wanted { self.verdict(call, feed, state) } else { Verdict::Believe };
+        match verdict {
+            Verdict::Wait => return Step::Wait,
+            Verdict::Disbelieve => {
+                state.phase = Phase::Clearing;
+                return Step::Disbelieve;
+            }
+            Verdict::Believe => {}
+        }
+        if is_wanted && let Some(at) = segment.restore() {
             state.phase = Phase::Reading(Some(Reading { at, refused: Vec::new() }));
             state.read_from = call.incarnation;
             return Step::Tell;
         }
         state.phase = Phase::Clearing;
         Step::Clear
+    }
+
+    /// Whether what its node brings is up to date.
+    fn verdict(&self, call: &SyncCall, feed: &Feed, state: &mut State) -> Verdict {
+        if feed.is_logged() {
+            // Of a log everything counts, or nothing.
+            return Verdict::Believe;
+        }
+        let asked = *state.asked.get_or_insert(call.now);
+        self.roll.verdict(call.segment, call.now.since(asked) >= INTRODUCTION)
     }
 
     /// Makes the next batch, if there is anything to say.
@@ -241,6 +276,8 @@ impl Catalog {
 
 /// What is to be answered.
 enum Step {
+    /// It is not decided yet what becomes of what it has.
+    Wait,
     /// It is to tell first.
     Tell,
     /// What it was told already, once more.
@@ -249,6 +286,8 @@ enum Step {
     Next,
     /// What it has is of no use.
     Clear,
+    /// The same, as its node was away while something went.
+    Disbelieve,
     /// The same, and what is left of reading it is free.
     Abandon(Vec<NodeId>),
 }

@@ -1,6 +1,8 @@
 //! A small pool for tests, with short calls.
 #![allow(dead_code, clippy::unwrap_used, reason = "every test file uses its own part; a test may panic")]
 
+pub mod nodes;
+
 use std::time::Duration;
 
 use yb_catalog::*;

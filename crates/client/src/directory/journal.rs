@@ -3,6 +3,7 @@
 //! Records as of [`yb_journal::frame`]. The first one says whose memory this is. What is half written at the end was not
 //! acknowledged to the master, which says it again.
 
+use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -13,10 +14,11 @@ use yb_journal::text::{put, put_entry, put_text, put_uuid, take, take_entry, tak
 use yb_types::{ClientId, SegmentId};
 
 use super::segment::Log;
-use super::table::{Change, Table};
+use super::table::{Change, Roster, Table};
 
-/// Format of the log; another one is not read.
-const VERSION: u64 = 4;
+/// Format of the log. That of before, without rosters, is read too, and no other.
+const VERSION: u64 = 5;
+const OLDEST: u64 = 4;
 /// A log is written anew when this much of it is out of date.
 const COMPACT_AFTER: u64 = 64 << 20;
 
@@ -167,7 +169,7 @@ fn head(body: &mut Vec<u8>, identity: &Identity) {
 
 fn read_head(mut body: &[u8]) -> Option<Identity> {
     let rest = &mut body;
-    if take(rest, 1)? != b"H" || take_u64(rest)? != VERSION {
+    if take(rest, 1)? != b"H" || !(OLDEST..=VERSION).contains(&take_u64(rest)?) {
         return None;
     }
     let (size, inode, base) = (take_u64(rest)?, take_u64(rest)?, take_u64(rest)?);
@@ -193,6 +195,12 @@ fn encode(body: &mut Vec<u8>, change: &Change<'_>) {
             body.push(b'N');
             put_entry(body, entry);
         }
+        Change::Heard(roster) => {
+            let Roster { incarnation, term, number, ref members } = **roster;
+            body.push(b'R');
+            put(body, &[incarnation, term, number]);
+            members.iter().for_each(|id| put_uuid(body, id.0));
+        }
     }
 }
 
@@ -206,9 +214,19 @@ fn decode(mut body: &[u8]) -> Option<Option<Change<'_>>> {
         b"M" => Change::Mark { incarnation: take_u64(rest)?, applied: take_u64(rest)? },
         b"D" => Change::Doubt(take(rest, 1)? != [0]),
         b"N" => Change::Note(take_entry(rest)?),
+        b"R" => Change::Heard(Cow::Owned(take_roster(rest)?)),
         _ => return None,
     };
     Some(Some(change))
+}
+
+fn take_roster(rest: &mut &[u8]) -> Option<Roster> {
+    let (incarnation, term, number) = (take_u64(rest)?, take_u64(rest)?, take_u64(rest)?);
+    let mut members = Vec::new();
+    while !rest.is_empty() {
+        members.push(SegmentId(take_uuid(rest)?));
+    }
+    Some(Roster { incarnation, term, number, members })
 }
 
 #[cfg(test)]
@@ -244,6 +262,12 @@ mod tests {
             Change::Note(entry(64, "b")),
             Change::Strike(0),
             Change::Doubt(true),
+            Change::Heard(Cow::Owned(Roster {
+                incarnation: 8,
+                term: 2,
+                number: 3,
+                members: vec![SegmentId(Uuid { first: 3, second: 4 })],
+            })),
             Change::Mark { incarnation: 8, applied: 9 },
         ];
         for change in &changes {

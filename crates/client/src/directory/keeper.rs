@@ -8,7 +8,7 @@ use yb_env::Clock;
 use yb_types::{ErrorCode, SegmentId};
 
 use super::segment::CLEAR_FIRST;
-use super::{Directories, Followed};
+use super::{Directories, Followed, Roster};
 use crate::bell::Bell;
 use crate::deadline::{CallLimits, Deadline};
 use crate::lent::Lent;
@@ -121,16 +121,22 @@ impl Keeping {
         let KeeperDuty { link, directories, .. } = &self.duty;
         let Some((mark, was_doubted)) = directories.standing(segment) else { return Ok(false) };
         let followed = link.sync_directory((segment, mark, LIMIT), &self.deadline(), |told| {
-            if told.order == CLEAR_FIRST && directories.objects_in(segment) > 0 {
-                let refused = directories.objects_in(segment);
-                tracing::warn!(%segment, adopted = 0, refused, "the master does not want what lies in this segment: it had given this node up, or its time to learn is over");
+            let refused = directories.objects_in(segment);
+            let followed = directories.follow(segment, told, was_doubted);
+            if told.order == CLEAR_FIRST && refused > 0 && followed == Followed::Noted {
+                tracing::warn!(%segment, adopted = 0, refused, "the master does not want what lies in this segment: it had given this node up, its time to learn is over, or something was removed while this node was away");
             }
-            directories.follow(segment, told, was_doubted)
+            followed
         });
         match followed {
             Ok(Followed::Nothing) => Ok(false),
             Ok(Followed::Noted) => Ok(true),
             Ok(Followed::Tell(incarnation)) => self.tell(segment, mark.0, incarnation).map(|()| true),
+            Ok(Followed::Introduce) => self.introduce(segment, directories.roster(segment)).map(|()| true),
+            // It waits for what others have heard.
+            Err(Error::Refused { code: ErrorCode::REPLICA_IS_NOT_READY, .. }) => {
+                self.introduce(segment, directories.unmet(segment)).map(|()| false)
+            }
             // This master does not tell what it places there.
             Err(Error::Refused { code: ErrorCode::UNAVAILABLE_IN_CURRENT_STATUS, .. } | Error::Rejected { .. }) => {
                 directories.clear(segment);
@@ -138,6 +144,14 @@ impl Keeping {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Tells which roster was heard last, and hears the present one.
+    fn introduce(&self, segment: SegmentId, heard: Option<Roster>) -> Result<()> {
+        let Some(heard) = heard else { return Ok(()) };
+        let roster = self.duty.link.roster(segment, &heard, &self.deadline())?;
+        self.duty.directories.hear(segment, roster.into());
+        Ok(())
     }
 
     /// Tells all that is known of a segment, as the life `told_by` of a master told it, to the one of `incarnation`.

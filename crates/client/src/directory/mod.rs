@@ -18,7 +18,7 @@ use yb_wire::messages::{DirectoryEntry, SyncDirectoryReply};
 pub(crate) use journal::{Found, Identity, Journal, Ports};
 pub(crate) use keeper::{Keeper, KeeperDuty};
 pub(crate) use segment::Followed;
-pub(crate) use table::{Change, Kept, Table};
+pub(crate) use table::{Change, Kept, Roster, Table};
 
 /// The directory of a segment, and its log where it has one.
 type Directory = segment::Directory<Option<Journal>>;
@@ -30,12 +30,12 @@ pub(crate) struct Directories(Mutex<BTreeMap<SegmentId, Directory>>);
 impl Directories {
     /// Begins one for a new segment.
     pub(crate) fn add(&self, id: SegmentId, table: Table, log: Option<Journal>) {
-        self.0.lock().insert(id, Directory { table, log });
+        self.0.lock().insert(id, Directory { table, log, met: 0 });
     }
 
     /// The process leaves; another one may take over what has a log.
     pub(crate) fn close(&self) {
-        for Directory { table, log } in self.0.lock().values_mut() {
+        for Directory { table, log, .. } in self.0.lock().values_mut() {
             if let Some(mut journal) = log.take() {
                 journal.close(table);
             }
@@ -72,6 +72,21 @@ impl Directories {
     /// Notes an answer to a question that was asked while the directory was, or was not, in doubt.
     pub(crate) fn follow(&self, id: SegmentId, told: &SyncDirectoryReply<'_>, was_doubted: bool) -> Followed {
         self.with(id, |directory| directory.follow(told, was_doubted)).unwrap_or(Followed::Nothing)
+    }
+
+    /// The last roster that was heard for a segment, if its master is not known to know that.
+    pub(crate) fn unmet(&self, id: SegmentId) -> Option<Roster> {
+        self.with(id, |directory| (directory.met == 0).then(|| directory.roster().clone())).flatten()
+    }
+
+    /// The last roster that was heard for a segment.
+    pub(crate) fn roster(&self, id: SegmentId) -> Option<Roster> {
+        self.with(id, |directory| directory.roster().clone())
+    }
+
+    /// The master knows which roster was heard last, and this is its own.
+    pub(crate) fn hear(&self, id: SegmentId, roster: Roster) {
+        self.with(id, |directory| directory.hear(roster));
     }
 
     /// Hands out a page from `from` on, of some hundred entries; answers where the next one begins.
@@ -138,7 +153,7 @@ mod tests {
             key: b"k",
         };
         let published = published.iter().map(entry).collect();
-        SyncDirectoryReply { incarnation, batch, order, struck: struck.to_vec(), published }
+        SyncDirectoryReply { incarnation, batch, order, struck: struck.to_vec(), published, roster: None }
     }
 
     fn filled() -> Directories {
@@ -176,6 +191,29 @@ mod tests {
         let all = filled();
         all.before_mount(false);
         assert_eq!(all.objects(), 0);
+    }
+
+    #[test]
+    fn nothing_is_followed_before_its_roster_is_known() {
+        let all = filled();
+        let with = |incarnation, batch, number| {
+            let told = SyncDirectoryReply { roster: Some(number), ..told(incarnation, batch, 0, &[0], &[]) };
+            all.follow(ID, &told, false)
+        };
+        let roster = |number| Roster { incarnation: 5, term: 1, number, members: vec![ID] };
+        assert_eq!(with(5, 2, 0), Followed::Introduce, "it does not know what was heard before");
+        assert_eq!(all.unmet(ID), Some(Roster::default()));
+        all.hear(ID, roster(0));
+        assert_eq!((all.unmet(ID), all.roster(ID)), (None, Some(Roster::default())), "it has none itself");
+        assert_eq!(with(5, 2, 7), Followed::Introduce);
+        assert_eq!((all.objects(), all.standing(ID)), (3, Some(((5, 1), false))));
+        all.hear(ID, roster(7));
+        assert_eq!(with(5, 2, 7), Followed::Noted);
+        assert_eq!((with(5, 3, 8), with(6, 1, 0), all.objects()), (Followed::Introduce, Followed::Introduce, 2));
+        // What is thrown away is not what was heard.
+        all.clear(ID);
+        all.before_mount(true);
+        assert_eq!(all.unmet(ID), Some(roster(7)));
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! The directory of one segment: how it follows masters, and what it tells one that starts. Pure but for its log.
 
+use std::borrow::Cow;
+
 use yb_wire::messages::SyncDirectoryReply;
 
-use super::table::{Change, Kept, Table};
+use super::table::{Change, Kept, Roster, Table};
 
 /// Where changes are written down for another process.
 pub(crate) trait Log {
@@ -17,6 +19,8 @@ pub(crate) trait Log {
 pub(crate) struct Directory<L> {
     pub(crate) table: Table,
     pub(crate) log: L,
+    /// The life of the master that was told which roster was heard last; 0: this one was not.
+    pub(crate) met: u64,
 }
 
 /// What is to be done with an answer.
@@ -28,6 +32,8 @@ pub(crate) enum Followed {
     Noted,
     /// The master, in this life, wants to hear what is there.
     Tell(u64),
+    /// Nothing was done: first the master is to hear which roster was heard last, and to say which one is due.
+    Introduce,
 }
 
 /// Of [`SyncDirectoryReply::order`].
@@ -70,6 +76,7 @@ impl<L: Log> Directory<L> {
 
     /// Before a master is asked to mount: it may place objects from here on. `keeps`: it tells what it does.
     pub(crate) fn before_mount(&mut self, keeps: bool) {
+        self.met = 0;
         if keeps {
             self.change(&Change::Doubt(true));
         } else {
@@ -85,6 +92,9 @@ impl<L: Log> Directory<L> {
 
     /// Notes an answer to a question that was asked while the directory was, or was not, in doubt.
     pub(crate) fn follow(&mut self, told: &SyncDirectoryReply<'_>, was_doubted: bool) -> Followed {
+        if told.roster.is_some_and(|number| self.is_to_introduce(told.incarnation, number)) {
+            return Followed::Introduce;
+        }
         if told.order == TELL {
             return Followed::Tell(told.incarnation);
         }
@@ -103,6 +113,27 @@ impl<L: Log> Directory<L> {
         }
         self.commit();
         if is_news { Followed::Noted } else { Followed::Nothing }
+    }
+
+    /// Whether the master does not know what was heard before it, or has another roster, of this number, than is known here.
+    fn is_to_introduce(&self, incarnation: u64, number: u64) -> bool {
+        let heard = self.table.roster();
+        let is_known = number == 0 || (heard.incarnation, heard.number) == (incarnation, number);
+        self.met != incarnation || !is_known
+    }
+
+    /// The last roster that was heard.
+    pub(crate) fn roster(&self) -> &Roster {
+        self.table.roster()
+    }
+
+    /// The master knows which roster was heard last, and this is its own.
+    pub(crate) fn hear(&mut self, roster: Roster) {
+        self.met = roster.incarnation;
+        if roster.number != 0 {
+            self.change(&Change::Heard(Cow::Owned(roster)));
+            self.commit();
+        }
     }
 
     /// A page from an offset on, of at most so many entries, and where the next one begins.

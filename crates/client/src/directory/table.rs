@@ -1,9 +1,10 @@
 //! What one segment holds, as masters told it. Pure.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use yb_types::{ClientId, ReplicaId};
-use yb_wire::messages::DirectoryEntry;
+use yb_types::{ClientId, ReplicaId, SegmentId};
+use yb_wire::messages::{DirectoryEntry, RosterReply};
 
 /// An object in the segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,8 +64,24 @@ impl Kept {
     }
 }
 
+/// The segments whose directories were up to date, as a master said; of number 0: none was heard.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Roster {
+    pub(crate) incarnation: u64,
+    pub(crate) term: u64,
+    pub(crate) number: u64,
+    pub(crate) members: Vec<SegmentId>,
+}
+
+impl From<RosterReply> for Roster {
+    fn from(reply: RosterReply) -> Roster {
+        let RosterReply { incarnation, term, number, members } = reply;
+        Roster { incarnation, term, number, members }
+    }
+}
+
 /// A change of a directory.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Change<'a> {
     /// Nothing is in the segment.
     Clear,
@@ -76,6 +93,8 @@ pub(crate) enum Change<'a> {
     Mark { incarnation: u64, applied: u64 },
     /// A master was asked to mount the segment, and nobody knows yet whether it will keep the directory true.
     Doubt(bool),
+    /// A master said whose directories are up to date.
+    Heard(Cow<'a, Roster>),
 }
 
 /// The directory of one segment.
@@ -85,6 +104,8 @@ pub(crate) struct Table {
     incarnation: u64,
     applied: u64,
     doubted: bool,
+    /// The last one that was heard; outlives everything else.
+    roster: Roster,
 }
 
 impl Table {
@@ -95,12 +116,18 @@ impl Table {
             Change::Note(ref entry) => drop(self.entries.insert(entry.offset, Kept::new(entry))),
             Change::Mark { incarnation, applied } => (self.incarnation, self.applied) = (incarnation, applied),
             Change::Doubt(doubted) => self.doubted = doubted,
+            Change::Heard(ref roster) => self.roster = Roster::clone(roster),
         }
     }
 
     /// The life of the master that told it, 0: nobody; and its last batch.
     pub(crate) fn mark(&self) -> (u64, u64) {
         (self.incarnation, self.applied)
+    }
+
+    /// The last roster that was heard.
+    pub(crate) fn roster(&self) -> &Roster {
+        &self.roster
     }
 
     /// Whether a master may have placed objects in the segment without telling.
@@ -118,6 +145,9 @@ impl Table {
 
     /// What makes this table of an empty one.
     pub(crate) fn changes(&self, mut sink: impl FnMut(&Change<'_>)) {
+        if self.roster.number != 0 {
+            sink(&Change::Heard(Cow::Borrowed(&self.roster)));
+        }
         self.entries.iter().for_each(|(offset, kept)| sink(&Change::Note(kept.entry(*offset))));
         sink(&Change::Mark { incarnation: self.incarnation, applied: self.applied });
         sink(&Change::Doubt(self.doubted));

@@ -3,10 +3,13 @@
 use yb_types::SegmentId;
 use yb_wire::List;
 use yb_wire::call;
-use yb_wire::messages::{DirectoryEntry, SyncDirectoryArgs, SyncDirectoryReply, TellDirectoryArgs};
+use yb_wire::messages::{
+    DirectoryEntry, RosterArgs, RosterReply, SyncDirectoryArgs, SyncDirectoryReply, TellDirectoryArgs,
+};
 
 use super::{MasterLink, Repeat};
 use crate::deadline::Deadline;
+use crate::directory::Roster;
 use crate::{Error, Result};
 
 impl MasterLink {
@@ -39,5 +42,14 @@ impl MasterLink {
             reply.map(|told| told.refused)
         })?;
         answer.map_err(|code| Error::from_master("TellDirectory", code))
+    }
+
+    /// Tells which roster was heard last for a segment, and hears the present one.
+    pub(crate) fn roster(&self, segment_id: SegmentId, heard: &Roster, deadline: &Deadline) -> Result<RosterReply> {
+        let Roster { incarnation, term, number, .. } = *heard;
+        let members = List::from(&heard.members[..]);
+        let args = RosterArgs { client_id: self.client_id, segment_id, incarnation, term, number, members };
+        let answer = self.call::<call::Roster, _>(&args, deadline, Repeat::Harmless, |reply| reply)?;
+        answer.map_err(|code| Error::from_master("Roster", code))
     }
 }

@@ -3,10 +3,10 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use yb_catalog::{Adopting, Order, Published, SyncCall};
+use yb_catalog::{Adopting, Order, Published, Roster, SyncCall};
 use yb_rpc::{Outcome, Reply};
 use yb_types::{ClientId, ErrorCode};
-use yb_wire::messages::{DirectoryEntry, ErrorOr, SyncDirectoryReply, TellDirectoryReply};
+use yb_wire::messages::{DirectoryEntry, ErrorOr, RosterArgs, RosterReply, SyncDirectoryReply, TellDirectoryReply};
 use yb_wire::{Call, call};
 
 use crate::service::{Context, encode_body};
@@ -135,6 +135,10 @@ pub(crate) fn sync(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
     let told = check_ours(context, args.client_id)
         .and_then(|()| check_here(context, &sync))
         .and_then(|()| context.shared.catalog.tell_directory(&sync, |record| copies.add(&record, now_ms)));
+    if told.as_ref().is_ok_and(|told| told.disbelieved) {
+        context.worker.lane.add(context.shared.metrics.directory_disbelieved, 1);
+        tracing::warn!(event = "directory_disbelieved", client = %args.client_id, segment = %args.segment_id, "something was removed or replaced while this node was away: nothing of what it brings is offered");
+    }
     let answer = told.map(|told| SyncDirectoryReply {
         incarnation: told.incarnation,
         batch: told.batch,
@@ -145,8 +149,23 @@ pub(crate) fn sync(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
         },
         struck: told.struck,
         published: copies.entries(),
+        roster: Some(told.roster),
     });
-    answered::<call::SyncDirectory>(context, reply, &answer, answer.is_err())
+    // To be asked to wait is no failure.
+    let is_failure = answer.as_ref().is_err_and(|code| *code != ErrorCode::REPLICA_IS_NOT_READY);
+    answered::<call::SyncDirectory>(context, reply, &answer, is_failure)
+}
+
+pub(crate) fn roster(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
+    context.typed::<call::Roster>(reply, |context, args| {
+        check_ours(context, args.client_id)?;
+        let RosterArgs { incarnation, term, number, .. } = args;
+        let heard = Roster { incarnation, term, number, members: args.members.iter().collect() };
+        let catalog = &context.shared.catalog;
+        let present = catalog.introduce((args.client_id, args.segment_id), heard, context.now())?;
+        let Roster { incarnation, term, number, members } = present;
+        Ok(RosterReply { incarnation, term, number, members })
+    })
 }
 
 pub(crate) fn tell(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {

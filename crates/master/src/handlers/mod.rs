@@ -80,6 +80,7 @@ pub(crate) fn dispatch(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outco
         Rpc::PollQuiesce => own::poll_quiesce(context, reply),
         Rpc::SyncDirectory => directory::sync(context, reply),
         Rpc::TellDirectory => directory::tell(context, reply),
+        Rpc::Roster => directory::roster(context, reply),
         Rpc::Attend => own::attend(context, reply),
         Rpc::Depart => own::depart(context, reply),
         Rpc::ReportSuspect => own::report_suspect(context, reply),

@@ -13,7 +13,8 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use yb_catalog::Catalog;
+use yb_catalog::{Catalog, Roster};
+use yb_journal::RosterNote;
 
 use self::file::{Found, LogFile};
 use self::scribe::Scribe;
@@ -64,6 +65,9 @@ impl Journal {
         );
         catalog.keep_log(image.segments.values().map(|held| held.note.id));
         catalog.expect_statuses(image.statuses.clone());
+        if let Some(RosterNote { incarnation, term, number, members }) = image.roster.clone() {
+            catalog.expect_roster(Roster { incarnation, term, number, members });
+        }
         let mut scribe = Scribe::new(image, catalog.settings().first_replica_id, yb_env::epoch_millis());
         file.append(scribe.waiting()).map_err(|error| options.failed(&error))?;
         scribe.committed(catalog, yb_types::MonotonicTime::default());

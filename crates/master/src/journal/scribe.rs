@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use yb_catalog::{Adopting, Catalog, LoggedSegment, Order, Published, SyncCall};
-use yb_journal::{Held, Image, Record, SegmentNote};
+use yb_catalog::{Adopting, Catalog, LoggedSegment, Order, Published, Roster, SyncCall};
+use yb_journal::{Held, Image, Record, RosterNote, SegmentNote};
 use yb_types::{ClientId, MonotonicTime, SegmentId, SegmentStatus};
 
 use crate::handlers::{entry_of, published};
@@ -65,6 +65,8 @@ pub(super) struct Scribe {
     emptied: BTreeMap<SegmentId, SegmentStatus>,
     /// No longer in the log when what waits is durable.
     dropped: Vec<SegmentId>,
+    /// The number of this master's roster that is in the log.
+    roster: u64,
     version: Option<u64>,
     /// The time is over in which what an earlier life knew comes back.
     knows_all: bool,
@@ -95,6 +97,7 @@ impl Scribe {
             tended: Vec::new(),
             emptied: image.statuses,
             dropped: Vec::new(),
+            roster: 0,
             version: None,
             knows_all: false,
             waiting,
@@ -108,6 +111,7 @@ impl Scribe {
             // It was not written yet.
             return true;
         }
+        self.follow_roster(catalog);
         self.follow_mounts(catalog);
         self.forget_loaded(catalog, now);
         let mut more = false;
@@ -154,6 +158,16 @@ impl Scribe {
             }
         }
         std::mem::take(&mut self.read)
+    }
+
+    /// Whose directories are up to date, if that has changed.
+    fn follow_roster(&mut self, catalog: &Catalog) {
+        if self.roster == catalog.roster_number() {
+            return;
+        }
+        let Roster { incarnation, term, number, members } = catalog.roster();
+        self.roster = number;
+        Record::Roster(RosterNote { incarnation, term, number, members }).append(&mut self.waiting);
     }
 
     /// Segments that came and went since the last look.

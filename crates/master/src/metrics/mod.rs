@@ -99,6 +99,7 @@ pub(crate) struct MasterMetrics {
     pub(crate) deferred_frees_asked: Counter,
     pub(crate) directory_adopted: Counter,
     pub(crate) directory_refused: Counter,
+    pub(crate) directory_disbelieved: Counter,
     pub(crate) writers_left: Counter,
     pub(crate) journal_commits: Counter,
     pub(crate) journal_bytes: Counter,
@@ -148,6 +149,10 @@ impl MasterMetrics {
         let directory_refused = schema.counter(
             "yuebing_directory_refused_total",
             "Replicas that nodes told and that this master did not take over",
+        );
+        let directory_disbelieved = schema.counter(
+            "yuebing_directory_disbelieved_total",
+            "Segments struck out as something was removed or replaced while their node was away",
         );
         let writers_left = schema.counter(
             "yuebing_writers_left_total",
@@ -231,6 +236,7 @@ impl MasterMetrics {
             deferred_frees_asked,
             directory_adopted,
             directory_refused,
+            directory_disbelieved,
             writers_left,
             journal_commits,
             journal_bytes,

@@ -235,6 +235,41 @@ pub struct SyncDirectoryReply<'a> {
     pub struck: Vec<u64>,
     /// Objects to note.
     pub published: Vec<DirectoryEntry<'a>>,
+    /// Number of the master's present roster: one that the node does not have it fetches (`Roster`) before it does anything of
+    /// this. 0: there is none yet.
+    #[pack(compatible = 1)]
+    pub roster: Option<u64>,
+}
+
+/// A node tells which roster it heard last: the segments whose directories were up to date, as a master said.
+#[derive(Clone, Debug, PartialEq, Pack)]
+#[pack(args)]
+pub struct RosterArgs<'a> {
+    /// The node.
+    pub client_id: ClientId,
+    /// Its segment, for which it heard it.
+    pub segment_id: SegmentId,
+    /// The life of the master that made it.
+    pub incarnation: u64,
+    /// Larger than those of the masters before.
+    pub term: u64,
+    /// Which of the rosters of its master; 0: it heard none.
+    pub number: u64,
+    /// The segments.
+    pub members: List<'a, SegmentId>,
+}
+
+/// The present roster.
+#[derive(Clone, Debug, PartialEq, Eq, Pack)]
+pub struct RosterReply {
+    /// This life of the master.
+    pub incarnation: u64,
+    /// Larger than those of the masters before.
+    pub term: u64,
+    /// Which of its rosters; 0: there is none yet, and the node keeps the one that it has.
+    pub number: u64,
+    /// The segments.
+    pub members: Vec<SegmentId>,
 }
 
 /// A node tells what it has, page by page, in order of offset.

@@ -352,7 +352,9 @@ rpc_table! {
     BatchPutRevokeQuiet "BatchPutRevokeQuiet" Yuebing Own V0_3_9:
         BatchPutRevokeArgs<'a> => Vec<ErrorOr<()>>, "as BatchPutRevoke, from a writer that knows that nothing of the puts is in flight: their space is free at once";
     SyncDirectory "SyncDirectory" Yuebing Own V0_3_9:
-        SyncDirectoryArgs => ErrorOr<SyncDirectoryReply<'a>>, "a node of ours follows the directory of a segment, batch by batch; -101 not mounted, -1010 none is kept";
+        SyncDirectoryArgs => ErrorOr<SyncDirectoryReply<'a>>, "a node of ours follows the directory of a segment, batch by batch; -101 not mounted, -703 it is to introduce itself (Roster) and to ask again, -1010 none is kept";
+    Roster "Roster" Yuebing Own V0_3_9:
+        RosterArgs<'a> => ErrorOr<RosterReply>, "a node of ours tells which roster of up-to-date directories it heard last, and hears the present one; -101 not mounted, -1010 no directory is kept";
     TellDirectory "TellDirectory" Yuebing Own V0_3_9:
         TellDirectoryArgs<'a> => ErrorOr<TellDirectoryReply>, "a node of ours tells a directory to a master that started";
     ReportSuspect "ReportSuspect" Yuebing Own V0_3_9:

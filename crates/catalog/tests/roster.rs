@@ -344,3 +344,16 @@ impl PutAnywhere for Pool {
         }
     }
 }
+
+/// A node that was given up has the numbers of the mount before, and its answer may be lost.
+#[test]
+fn what_a_node_applied_before_it_was_given_up_is_not_taken_for_what_it_is_to_strike_out() {
+    let (mut pool, mut nodes) = two();
+    pool.catalog.unmount(id(1), client(100), pool.now, &mut pool.effects).unwrap();
+    pool.upkeep();
+    join(&mut pool, 1, &nodes[0]);
+    assert_eq!(nodes[0].applied, 1);
+    assert!(nodes[0].sync(&pool.catalog, 1, pool.now, true), "the answer is lost");
+    ask(&pool, 1, &mut nodes);
+    assert!(nodes[0].entries.is_empty());
+}

@@ -39,7 +39,8 @@ impl Catalog {
     /// Lets memory rest that another master had a moment ago: it offers it until it has missed the node, to readers that
     /// have their leases after that. A master that has just begun is the next one of the same pool: it waited already.
     pub(super) fn rest_after(&self, segment: &MountedSegment, now: MonotonicTime) {
-        let born = self.segments.registry().born_by(now);
+        // Not from the registry: that is locked before feeds.
+        let born = self.roll.born_by(now);
         if now > born + self.settings.client_ttl {
             segment.rest_until(now + self.settings.client_ttl + self.longest_use());
         }

@@ -94,6 +94,7 @@ struct State {
     waits: bool,
     /// Since the master began to answer, as far as it was not held up.
     age: Duration,
+    born: Option<MonotonicTime>,
     looked: MonotonicTime,
     /// Segments whose nodes told what they had heard last.
     introduced: BTreeSet<SegmentId>,
@@ -151,9 +152,15 @@ impl Roll {
     pub fn begin(&self, incarnation: u64, now: MonotonicTime) {
         let mut state = self.state.lock();
         (state.own.incarnation, state.looked, state.waits) = (incarnation, now, true);
+        state.born = Some(now);
         if state.freshest.is_some() {
             state.decide();
         }
+    }
+
+    /// When clients were answered first, at the latest now.
+    pub(super) fn born_by(&self, now: MonotonicTime) -> MonotonicTime {
+        self.state.lock().born.unwrap_or(now).min(now)
     }
 
     /// The number that goes with what nodes are told.

@@ -114,12 +114,12 @@ impl Catalog {
                 drop(state);
                 segment.free_refused(&refused);
                 state = feed.state();
-                clear(&mut state, &segment);
+                clear(&mut state, &segment, self.applied_here(call));
             }
-            Step::Clear => clear(&mut state, &segment),
+            Step::Clear => clear(&mut state, &segment, self.applied_here(call)),
             Step::Disbelieve => {
                 empty.disbelieved = true;
-                clear(&mut state, &segment);
+                clear(&mut state, &segment, self.applied_here(call));
             }
         }
         let order = if state.in_flight.clear { Order::ClearFirst } else { Order::Apply };
@@ -135,6 +135,11 @@ impl Catalog {
     pub(super) fn kept_segment(&self, client: ClientId, id: SegmentId) -> Result<Arc<MountedSegment>, ErrorCode> {
         let segment = self.segments.registry().get(id).cloned().filter(|segment| segment.owner() == client);
         segment.ok_or(ErrorCode::SEGMENT_NOT_FOUND)
+    }
+
+    /// The last batch of this life of the master that a node says it has applied, as far as it can be.
+    fn applied_here(&self, call: &SyncCall) -> u64 {
+        if call.incarnation == self.settings.first_replica_id { call.applied.min(1 << 48) } else { 0 }
     }
 
     fn step(&self, call: &SyncCall, segment: &MountedSegment, feed: &Feed, state: &mut State) -> Step {
@@ -175,18 +180,17 @@ impl Catalog {
             return Step::Next;
         }
         let is_foreign = call.incarnation != self.settings.first_replica_id;
+        let is_wanted = is_foreign && self.relearning.look(call.now);
+        let verdict = if is_wanted { self.verdict(call, feed, state) } else { Verdict::Believe };
+        if verdict == Verdict::Wait {
+            return Step::Wait;
+        }
         if is_foreign {
             self.rest_after(segment, call.now);
         }
-        let is_wanted = is_foreign && self.relearning.look(call.now);
-        let verdict = if is_wanted { self.verdict(call, feed, state) } else { Verdict::Believe };
-        match verdict {
-            Verdict::Wait => return Step::Wait,
-            Verdict::Disbelieve => {
-                state.phase = Phase::Clearing;
-                return Step::Disbelieve;
-            }
-            Verdict::Believe => {}
+        if verdict == Verdict::Disbelieve {
+            state.phase = Phase::Clearing;
+            return Step::Disbelieve;
         }
         if is_wanted && let Some(at) = segment.restore() {
             state.phase = Phase::Reading(Some(Reading { at, refused: Vec::new() }));
@@ -293,13 +297,14 @@ enum Step {
 }
 
 /// The next batch strikes out everything, and says all that is there.
-fn clear(state: &mut State, segment: &MountedSegment) {
+fn clear(state: &mut State, segment: &MountedSegment, applied: u64) {
     let all = std::mem::take(&mut state.strikes);
     state.in_flight.strikes.extend(all);
     state.in_flight.mentions.clear();
     state.in_flight.clear = true;
     state.mentions = everything(segment);
-    state.batch += 1;
+    // Under another mount by this same master the node may have come as far: what it says it has done is never this one.
+    state.batch = state.batch.max(applied) + 1;
 }
 
 /// All objects of a segment.

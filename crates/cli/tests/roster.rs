@@ -53,13 +53,13 @@ fn what_went_stays_gone(master_flags: &[&str], has_second: bool) {
     yb_env::sleep(Duration::from_secs(6));
     master.process.kill();
     master.start_again();
-    away = Node::start(away.flags.clone());
-    let stored = || client.put("new", &value(1, LEN), &copies(1)).is_ok();
-    within("the pool is in use", common::PATIENCE, stored);
     if has_second {
         let is_known = || shown(&client, "replaced") == Some(2) && shown(&client, "beside") == Some(1);
         within("what lies on the node that stayed is known", common::PATIENCE, is_known);
     }
+    away = Node::start(away.flags.clone());
+    let stored = || client.put("new", &value(1, LEN), &copies(1)).is_ok();
+    within("the pool is in use", common::PATIENCE, stored);
     // Until every node has been read, and then some.
     for _ in 0..20 {
         assert_eq!(shown(&client, "removed"), None);

@@ -23,9 +23,8 @@ impl Catalog {
         let Some(feed) = segment.feed().filter(|feed| !feed.is_logged()) else { return false };
         let is_foreign = call.incarnation != 0 && call.incarnation != self.settings.first_replica_id;
         let state = feed.state();
-        // The one that was read may be named again, as long as nothing was told after it.
-        let was_read = call.incarnation == state.read_from && state.batch == 0;
-        is_foreign && matches!(state.phase, Phase::Live) && !was_read
+        // A node names the master of before until it has heard of this one.
+        is_foreign && matches!(state.phase, Phase::Live) && state.is_followed
     }
 
     /// Takes the segments of a client out of the pool, and has it mount them anew with its next ping.

@@ -75,6 +75,8 @@ pub(super) struct State {
     pub phase: Phase,
     /// Who told what the directory was read with, 0: nobody.
     pub read_from: u64,
+    /// The node has followed this very master.
+    pub is_followed: bool,
     /// The number of the last batch.
     pub batch: u64,
     /// What that batch says, until it is acknowledged.
@@ -132,6 +134,7 @@ impl Feed {
         let state = State {
             phase: if is_live { Phase::Live } else { Phase::Unread },
             read_from: 0,
+            is_followed: false,
             batch: 0,
             in_flight: Batch::default(),
             strikes: Vec::new(),

@@ -94,6 +94,7 @@ impl Catalog {
         feed.hear(call.now);
         let incarnation = self.settings.first_replica_id;
         let mut state = feed.state();
+        state.is_followed |= call.incarnation == incarnation;
         let roster = self.roll.number();
         let mut empty =
             Told { incarnation, batch: 0, order: Order::Tell, struck: Vec::new(), roster, disbelieved: false };

@@ -21,7 +21,7 @@ pub struct ReplicaName<'k> {
 }
 
 /// Where a replica lies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicaPlace {
     /// The segment.
     pub segment: SegmentId,
@@ -31,6 +31,8 @@ pub struct ReplicaPlace {
     pub address: u64,
     /// Bytes of the object.
     pub size: u64,
+    /// The segment's name: the node's address, mostly.
+    pub name: String,
 }
 
 impl Catalog {
@@ -44,6 +46,7 @@ impl Catalog {
                 owner: replica.segment.owner(),
                 address: replica.address,
                 size: replica.size,
+                name: replica.segment.info().name.clone(),
             });
         });
         place

@@ -222,12 +222,16 @@ pub(crate) fn answered(shared: &Shared, node: ClientId, answer: &DoubtAnswer, ef
 }
 
 fn quarantine(shared: &Shared, name: &ReplicaName<'_>, effects: &mut Effects) {
+    // Before it goes: operators want to know whose memory it was.
+    let place = shared.catalog.place_of(name);
     match shared.catalog.quarantine(name, shared.clock.now(), effects) {
         Ok(()) => {
             shared.metrics.shared_lane().add(shared.metrics.corrupt_confirmed, 1);
             tracing::error!(
                 event = "corrupt_confirmed",
                 replica = name.replica.0,
+                node = place.as_ref().map(|place| tracing::field::display(place.owner)),
+                segment = place.as_ref().map(|place| place.name.as_str()),
                 "a replica with other bytes than were written is taken away"
             );
             shared.doubts.settle(name.replica);

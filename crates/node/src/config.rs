@@ -148,6 +148,7 @@ impl NodeConfig {
         // A name in a store has a port at which the node's handshake listens; at `port` its daemon does.
         let in_store = !self.metadata_server.eq_ignore_ascii_case(yb_client::P2P_HANDSHAKE);
         let local_hostname = match self.port {
+            _ if in_store && self.handshake_port != 0 => format!("{}:{}", name(&host), self.handshake_port),
             port if port == 0 || in_store => name(&host),
             port => format!("{}:{port}", name(&host)),
         };
@@ -271,6 +272,11 @@ mod tests {
         assert_eq!(client.listen_host.as_deref(), Some("0.0.0.0"));
         let named = config(&["--host=0.0.0.0", "--advertise_host=node7", "--port=0"]).client().unwrap();
         assert_eq!(named.local_hostname, "node7");
+        // In a store the name has the port of the handshake.
+        let store =
+            |port| config(&["--metadata_server=http://127.0.0.1:1/metadata", "--handshake_port", port]).client();
+        assert_eq!(store("77").unwrap().local_hostname, "127.0.0.1:77");
+        assert_eq!(store("0").unwrap().local_hostname, "127.0.0.1");
     }
 
     #[test]

@@ -128,7 +128,17 @@ impl Node {
         }
         match self.client.drain(self.drain, goes_on) {
             Ok(Departure { moved_objects, moved_bytes, left_objects, message, .. }) => {
-                tracing::info!(moved_objects, moved_bytes, left_objects, message, "what this node held was moved");
+                if left_objects > 0 {
+                    tracing::warn!(
+                        moved_objects,
+                        moved_bytes,
+                        left_objects,
+                        message,
+                        "not all was moved to other nodes: what is left goes with this node, unless there are copies"
+                    );
+                } else {
+                    tracing::info!(moved_objects, moved_bytes, "what this node held was moved");
+                }
             }
             Err(error) => tracing::warn!(%error, "nothing more is moved to other nodes"),
         }

@@ -12,7 +12,11 @@ use crate::size::bytes;
 pub fn run(args: &SegmentsArgs) -> Outcome {
     let mut rows = admin::status(&connect::admin(&args.admin)?)?.segments;
     if let Some(part) = &args.name {
+        let all = rows.len();
         rows.retain(|row| row.name.contains(part.as_str()));
+        if rows.is_empty() && !args.json {
+            return output::line(format!("no name of the {all} segments has {part:?} in it"));
+        }
     }
     sort(&mut rows, args.sort);
     match args.json {

@@ -78,7 +78,7 @@ fn master(address: &str) -> Check {
 
 /// Asks the engine of a peer whether it answers, and what it says about itself.
 pub fn peer(address: &str, patience: Duration) -> Check {
-    let hint = "is the process running, and does it listen there? For a node, this is the endpoint that `yuebing status` shows";
+    let hint = "is the process running, and does it listen there? For a node, this is the endpoint that `yuebing segments` shows";
     let failed = |error: &dyn std::fmt::Display| Check::fail("peer", format!("{address}: {error}"), hint);
     let engine = match Engine::builder().shm(false).build() {
         Ok(engine) => engine,

@@ -274,6 +274,12 @@ impl Catalog {
         }
     }
 
+    /// Whether all that lies in the mounted segments of a name is known: no directory of an earlier master is still unread.
+    pub fn is_known(&self, name: &str) -> bool {
+        let registry = self.segments.registry();
+        registry.named(name).all(|segment| segment.feed().is_none_or(|feed| feed.is_live()))
+    }
+
     /// How the mounted segments of a name stand, and how many there are. One that is being emptied counts before one that
     /// came later under the same name.
     pub fn look_at(&self, name: &str) -> Option<(SegmentStatus, u32)> {

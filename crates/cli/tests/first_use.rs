@@ -178,9 +178,11 @@ fn files_that_cannot_be_read_or_written_are_told_with_the_reason() {
         assert!(code(&output) == exit && said.contains(&words), "{arguments:?}: {said}");
         assert_eq!(said.lines().count(), 1, "{said}");
     }
-    let long = "x".repeat(100_000);
+    let long = "x".repeat(65_536);
     assert_eq!(code(&pool.run(&["put", &long, small])), 0);
     assert_eq!(pool.run(&["get", &long]).stdout, [7; 3]);
+    let longer = pool.run(&["put", &"x".repeat(100_000), small]);
+    assert!(code(&longer) != 0 && error_text(&longer).contains("(-600)"));
 }
 
 #[test]

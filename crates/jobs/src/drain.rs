@@ -470,6 +470,9 @@ impl DrainJob {
             self.end_late(grounds, now);
             return Vec::new();
         }
+        if !self.request.segments.iter().all(|segment| grounds.look(segment).is_some_and(|look| look.known)) {
+            return Vec::new();
+        }
         if self.status == JobStatus::Created {
             self.set_status(JobStatus::Planning, "Drain job planning", now);
         }

@@ -65,6 +65,8 @@ pub struct Lookout {
     pub status: SegmentStatus,
     /// How many there are.
     pub members: u32,
+    /// Whether all that lies in them is known: after a restart of the master some of it may not be told yet.
+    pub known: bool,
 }
 
 /// What became of the attempt to have a unit moved.

@@ -27,6 +27,8 @@ struct Pool {
     fetched: BTreeSet<TaskId>,
     next_task: u64,
     scanned: usize,
+    /// What lies there is not known yet.
+    unread: bool,
 }
 
 impl Pool {
@@ -70,7 +72,7 @@ const PART: usize = 10;
 
 impl Grounds for Pool {
     fn look(&mut self, segment: &str) -> Option<Lookout> {
-        self.segments.get(segment).map(|(status, _)| Lookout { status: *status, members: 1 })
+        self.segments.get(segment).map(|(status, _)| Lookout { status: *status, members: 1, known: !self.unread })
     }
 
     fn set_status(&mut self, segment: &str, status: SegmentStatus) {
@@ -170,6 +172,21 @@ fn all_objects_are_moved_and_the_segments_are_drained() {
     assert!(jobs.is_idle());
     // Counted, moved, and a look or two at what is left: not once for each step.
     assert!(pool.scanned < 4 * 40, "{} units looked at", pool.scanned);
+}
+
+#[test]
+fn what_is_not_known_yet_is_not_taken_for_empty() {
+    let mut pool = Pool::new(&[("a", 0), ("b", 0)]);
+    pool.unread = true;
+    let mut jobs = start(&mut pool, &["a"]);
+    assert!(!run(&mut jobs, &mut pool, 5000, |_| true).status.is_terminal());
+    assert_eq!(pool.status("a"), SegmentStatus::DRAINING);
+    let read = Pool::new(&[("a", 3), ("b", 0)]);
+    pool.segments = read.segments;
+    pool.segments.get_mut("a").unwrap().0 = SegmentStatus::DRAINING;
+    pool.unread = false;
+    assert_eq!(run(&mut jobs, &mut pool, 60_000, |_| true).succeeded_units, 3);
+    assert_eq!(pool.status("a"), SegmentStatus::DRAINED);
 }
 
 #[test]

@@ -27,7 +27,7 @@ pub(super) fn tenant_name(shared: &Shared, tenant: Tenant) -> String {
 impl Grounds for MasterGrounds<'_> {
     fn look(&mut self, segment: &str) -> Option<Lookout> {
         let (status, members) = self.shared.catalog.look_at(segment)?;
-        Some(Lookout { status, members })
+        Some(Lookout { status, members, known: self.shared.catalog.is_known(segment) })
     }
 
     fn set_status(&mut self, segment: &str, status: SegmentStatus) {

@@ -73,7 +73,8 @@ impl Node {
     /// # Errors
     /// [`NodeError`]; nothing is left behind.
     pub fn start(config: &NodeConfig, mut goes_on: impl FnMut() -> bool) -> Result<Node, NodeError> {
-        // A port that is taken is told now, not when the master has come.
+        // What cannot work, or a port that is taken, is told now, not when the master has come.
+        config.client()?.check(None)?;
         drop(open_doors(config)?);
         let mut vigil = Vigil::begin(config);
         loop {

@@ -163,7 +163,7 @@ fn a_node_that_cannot_start_says_why() {
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("ftp://h:2379"));
     let address = format!("127.0.0.1:{}", free_port());
-    let output = command(&address, &[]).stderr(Stdio::piped()).output().unwrap();
+    let output = command(&address, &["--master_wait_seconds=0"]).stderr(Stdio::piped()).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains(&address));
     let output = command(&address, &["--global_segment_sise=1GiB"]).stderr(Stdio::piped()).output().unwrap();

@@ -79,7 +79,7 @@ pub use contention::WaitClock;
 pub use copies::{CopyKind, CopyLease};
 pub use copy::{CopyCall, CopyEnd, CopyTarget, CopyView};
 pub use departed::Absence;
-pub use directory::{Adopting, Keeper, LoggedSegment, Order, Published, Roster, SyncCall, Told};
+pub use directory::{Adopting, Keeper, LoggedSegment, Order, Published, Roster, SyncCall, Told, Whereabouts};
 pub use effects::{Effects, MountRefusal, PutRefusal, Quiesce, SegmentGone, UnmountCause};
 pub use holdings::{Held, Holding, HoldingsCursor};
 pub use key::{SHARDS, Tenant};

@@ -237,7 +237,7 @@ fn a_node_that_was_another_masters_meanwhile_is_a_new_one() {
     first.put("of the first", 100);
     nodes[0].settle(&first, 1);
     let place = first.get("of the first").unwrap().replicas[0].1;
-    assert!(!first.catalog.was_elsewhere(&nodes[0].call(1, first.now, 5)));
+    assert_eq!(first.catalog.was_elsewhere(&nodes[0].call(1, first.now, 5)), Whereabouts::Here);
 
     // A second master that has been alive for long gets the node, does not want what lies there, and lets it rest.
     let mut second = master(2, &[], MonotonicTime::from_millis(3_600_000));
@@ -258,8 +258,9 @@ fn a_node_that_was_another_masters_meanwhile_is_a_new_one() {
     assert_eq!(second.get("of the second").unwrap().replicas[0].1, place, "the same bytes");
 
     // It comes back before the first one missed it.
-    let call = nodes[0].call(1, first.now, 5);
-    assert!(first.catalog.was_elsewhere(&call));
+    assert_eq!(first.catalog.was_elsewhere(&nodes[0].call(1, first.now, 5)), Whereabouts::Unclear);
+    first.advance(SECOND / 2);
+    assert_eq!(first.catalog.was_elsewhere(&nodes[0].call(1, first.now, 5)), Whereabouts::Elsewhere);
     first.catalog.disown(client(100), first.now, &mut first.effects);
     assert_eq!(first.effects.segments_gone[0].cause, UnmountCause::Elsewhere);
     assert_eq!(first.catalog.ping(client(100), first.now), Ok(ClientStatus::NEED_REMOUNT));
@@ -269,12 +270,28 @@ fn a_node_that_was_another_masters_meanwhile_is_a_new_one() {
     mount(&mut first);
     assert_eq!(first.catalog.ping(client(100), first.now), Ok(ClientStatus::OK));
     nodes[0].settle(&first, 1);
-    assert!(!first.catalog.was_elsewhere(&nodes[0].call(1, first.now, 5)));
+    assert_eq!(first.catalog.was_elsewhere(&nodes[0].call(1, first.now, 5)), Whereabouts::Here);
     assert!(first.get("of the first").is_err());
     assert!(first.start(1, "anew", 100).is_err(), "the second one may still offer it");
     first.advance(21 * SECOND);
     first.put("anew", 100);
     first.catalog.assert_consistent();
+}
+
+#[test]
+fn a_message_of_before_that_comes_late_does_not_make_a_node_a_strange_one() {
+    let (mut pool, mut nodes) = fresh(1);
+    pool.put("a", 100);
+    nodes[0].settle(&pool, 1);
+    let late = nodes[0].clone();
+    let mut next = master(2, &nodes, pool.now);
+    nodes[0].settle(&next, 1);
+    for _ in 0..10 {
+        assert_eq!(next.catalog.was_elsewhere(&late.call(1, next.now, 5)), Whereabouts::Unclear);
+        next.advance(SECOND / 10);
+        nodes[0].settle(&next, 1);
+    }
+    assert!(next.get("a").is_ok());
 }
 
 #[test]

@@ -8,6 +8,8 @@
 //! as one that was given up: its objects are forgotten, and it mounts anew. What another master had is written to only when
 //! nobody can be at work on that one's word any more ([`Catalog::rest_after`]).
 
+use std::time::Duration;
+
 use yb_types::{ClientId, MonotonicTime};
 
 use super::feed::Phase;
@@ -16,15 +18,34 @@ use crate::catalog::Catalog;
 use crate::effects::{Effects, UnmountCause};
 use crate::segment::MountedSegment;
 
+/// A node that follows asks every tenth of a second. Who says for so long that it followed another master, and never that it
+/// follows this one, is not a message of long ago that came late.
+const LATE: Duration = Duration::from_millis(500);
+
+/// Where a node was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whereabouts {
+    /// Here.
+    Here,
+    /// It says that it was another master's, or said so long ago: it is to ask again.
+    Unclear,
+    /// With another master.
+    Elsewhere,
+}
+
 impl Catalog {
-    /// Whether a segment of which this master has told a directory was another master's since.
-    pub fn was_elsewhere(&self, call: &SyncCall) -> bool {
-        let Ok(segment) = self.kept_segment(call.client, call.segment) else { return false };
-        let Some(feed) = segment.feed().filter(|feed| !feed.is_logged()) else { return false };
+    /// Whether a segment whose node followed this master was another master's since.
+    pub fn was_elsewhere(&self, call: &SyncCall) -> Whereabouts {
+        let Ok(segment) = self.kept_segment(call.client, call.segment) else { return Whereabouts::Here };
+        let Some(feed) = segment.feed().filter(|feed| !feed.is_logged()) else { return Whereabouts::Here };
         let is_foreign = call.incarnation != 0 && call.incarnation != self.settings.first_replica_id;
-        let state = feed.state();
+        let mut state = feed.state();
         // A node names the master of before until it has heard of this one.
-        is_foreign && matches!(state.phase, Phase::Live) && state.is_followed
+        if !is_foreign || !matches!(state.phase, Phase::Live) || !state.is_followed {
+            return Whereabouts::Here;
+        }
+        let since = *state.doubted.get_or_insert(call.now);
+        if call.now.since(since) < LATE { Whereabouts::Unclear } else { Whereabouts::Elsewhere }
     }
 
     /// Takes the segments of a client out of the pool, and has it mount them anew with its next ping.

@@ -77,6 +77,8 @@ pub(super) struct State {
     pub read_from: u64,
     /// The node has followed this very master.
     pub is_followed: bool,
+    /// Since then the node says that it follows another one.
+    pub doubted: Option<MonotonicTime>,
     /// The number of the last batch.
     pub batch: u64,
     /// What that batch says, until it is acknowledged.
@@ -135,6 +137,7 @@ impl Feed {
             phase: if is_live { Phase::Live } else { Phase::Unread },
             read_from: 0,
             is_followed: false,
+            doubted: None,
             batch: 0,
             in_flight: Batch::default(),
             strikes: Vec::new(),

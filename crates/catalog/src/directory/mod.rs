@@ -26,6 +26,7 @@ use std::time::Duration;
 use yb_types::{ClientId, ReplicaId, SegmentId};
 
 pub use adopt::Adopting;
+pub use elsewhere::Whereabouts;
 pub(crate) use feed::{Feed, Strike};
 pub use logged::LoggedSegment;
 pub(crate) use logged::{LogBook, Logged};

@@ -94,7 +94,9 @@ impl Catalog {
         feed.hear(call.now);
         let incarnation = self.settings.first_replica_id;
         let mut state = feed.state();
-        state.is_followed |= call.incarnation == incarnation;
+        if call.incarnation == incarnation {
+            (state.is_followed, state.doubted) = (true, None);
+        }
         let roster = self.roll.number();
         let mut empty =
             Told { incarnation, batch: 0, order: Order::Tell, struck: Vec::new(), roster, disbelieved: false };

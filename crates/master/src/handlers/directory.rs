@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use yb_catalog::{Adopting, Order, Published, Roster, SyncCall};
+use yb_catalog::{Adopting, Order, Published, Roster, SyncCall, Whereabouts};
 use yb_rpc::{Outcome, Reply};
 use yb_types::{ClientId, ErrorCode};
 use yb_wire::messages::{DirectoryEntry, ErrorOr, RosterArgs, RosterReply, SyncDirectoryReply, TellDirectoryReply};
@@ -107,8 +107,10 @@ fn check_ours(context: &Context<'_, '_>, client: ClientId) -> ErrorOr<()> {
 
 /// A node that was another master's meanwhile mounts anew.
 fn check_here(context: &mut Context<'_, '_>, sync: &SyncCall) -> ErrorOr<()> {
-    if !context.shared.catalog.was_elsewhere(sync) {
-        return Ok(());
+    match context.shared.catalog.was_elsewhere(sync) {
+        Whereabouts::Here => return Ok(()),
+        Whereabouts::Unclear => return Err(ErrorCode::REPLICA_IS_NOT_READY),
+        Whereabouts::Elsewhere => {}
     }
     tracing::warn!(
         event = "node_was_elsewhere",

@@ -72,6 +72,8 @@ impl World {
                     self.end_writes(node);
                 }
                 self.about_to_mount(node);
+                // A process whose mount was not answered makes new memory; here it is the same, which is mounted again.
+                self.nodes[node].was_lent = true;
                 Some(if known || was_lent { Ask::Remount(segment) } else { Ask::Mount(segment) })
             }
             (Ask::Mount(_) | Ask::Remount(_), Some(Said::Done(Ok(())))) => {

@@ -43,7 +43,9 @@ def test_a_pool_works_with_what_is_set_by_itself(baited, environment, ipv6_only)
     assert report["left"] == [0, 0] and report["close"] == 0
     assert report["log"] == ""
     for log in (report["master"], report["node"]):
-        assert not re.search(r"\b(ERROR|WARN)\b", log), log
+        # The only node of its pool leaves with what it holds, and says so.
+        said = [line for line in log.splitlines() if "not all was moved to other nodes" not in line]
+        assert not re.search(r"\b(ERROR|WARN)\b", "\n".join(said)), log
     # What the master itself uses, which a busy machine does not stretch.
     assert report["start_processor_seconds"] < 2 and report["import_seconds"] < 0.3, report
     assert report["idle_bytes"] < 50 << 20, report

@@ -17,12 +17,12 @@ pub fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// Asks `done` until it says yes; panics after ten seconds.
+/// Asks `done` until it says yes; panics after thirty seconds.
 pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let clock = Clock::real();
-    let end = clock.now() + Duration::from_secs(10);
+    let end = clock.now() + Duration::from_secs(30);
     while !done() {
-        assert!(clock.now() < end, "not within ten seconds: {what}");
+        assert!(clock.now() < end, "not within thirty seconds: {what}");
         yb_env::sleep(Duration::from_millis(10));
     }
 }

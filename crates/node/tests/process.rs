@@ -125,13 +125,13 @@ fn a_node_that_stands_still_costs_its_share_of_the_time_and_no_read() {
     let master = master(2);
     let (sleeper, _awake) = (start(&master, &["--shared_memory=false"]), start(&master, &["--shared_memory=false"]));
     let client = client(&master, false);
-    for key in 0..8 {
+    for key in 0..32 {
         client.put(key.to_string(), &bytes(key, 50_000), &plain()).unwrap();
     }
     signal(&sleeper, "-STOP");
     let clock = Clock::real();
     let before = clock.now();
-    for key in 0..8 {
+    for key in 0..32 {
         assert!(client.get(key.to_string()).unwrap() == bytes(key, 50_000));
     }
     let took = clock.now().since(before);

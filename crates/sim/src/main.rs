@@ -17,7 +17,7 @@ fn main() -> ExitCode {
             None => usage(),
         },
         #[cfg(feature = "planted")]
-        Some("--faults") => faults(number(1).unwrap_or(1000)),
+        Some("--faults") => faults(number(1).unwrap_or(2000)),
         None => many(1000, 0),
         Some(_) => match number(0) {
             Some(seeds) => many(seeds, number(1).unwrap_or(0)),

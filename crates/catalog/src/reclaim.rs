@@ -178,10 +178,13 @@ impl Catalog {
     /// Whether space comes free when this object goes. Where nothing is struck out any more, what goes is lost for
     /// nothing.
     fn makes_room(&self, entry: &Entry, now: MonotonicTime) -> bool {
+        let replicas = entry.replicas.as_slice();
+        if !self.segments.is_any_fed() || replicas.is_empty() {
+            return true;
+        }
         let table = self.segments.load();
         let is_stuck = |replica: &Replica| table.live(replica.segment).is_some_and(|segment| segment.is_stuck(now));
-        let replicas = entry.replicas.as_slice();
-        !self.segments.is_any_fed() || replicas.is_empty() || !replicas.iter().all(is_stuck)
+        !replicas.iter().all(is_stuck)
     }
 
     /// Evicts towards a goal, looking at no more than `budget` objects. At most one object more than needed goes.

@@ -429,12 +429,7 @@ fn repair_of(pool: &Pool, loss: &Loss) -> Option<(Vec<u8>, String, String)> {
 
 #[test]
 fn an_object_that_lost_a_replica_is_noted_and_goes_to_a_segment_with_room_to_spare() {
-    let mut pool = Pool::with(CatalogSettings::default(), &[("a", 1000), ("b", 1000), ("c", 1000)]);
-    pool.catalog.follow_losses();
-    pool.config = ReplicateConfig { replica_num: 2, preferred_segments: vec!["a".into(), "b".into()], ..pool.config };
-    pool.put("two", 100);
-    pool.config.replica_num = 1;
-    pool.put("one", 100);
+    let mut pool = two_copies();
     let id = pool.catalog.segments().iter().find(|s| s.info().name == "a").unwrap().info().id;
     pool.catalog.unmount(id, client(100), pool.now, &mut pool.effects).unwrap();
     assert!(pool.catalog.take_losses(9).is_empty(), "not looked at yet");

@@ -32,17 +32,23 @@ fn metric(admin: u16, name: &str) -> Option<u64> {
     line.rsplit(' ').next()?.parse().ok()
 }
 
+/// Three nodes, and a client that has stored so many objects with two copies each.
+fn three_nodes(master: &Master, keys: usize) -> (Vec<Node>, Client) {
+    let nodes = (0..3).map(|_| master.node(Way::Tcp, &[])).collect();
+    wait_until("three nodes", || metric(master.admin, "yuebing_segments ") == Some(3));
+    let client = master.client(Way::Tcp);
+    for key in 0..keys {
+        client.put(format!("k{key}"), &value(key), &copies(2)).unwrap();
+    }
+    (nodes, client)
+}
+
 #[test]
 fn lost_copies_are_made_again_from_those_that_are_left() {
     const KEYS: usize = 60;
     let master = Master::start(&["--client_ttl=2", "--client_suspicion_ttl_sec=1", "--default_kv_lease_ttl=500"]);
     let admin = master.admin;
-    let mut nodes: Vec<Node> = (0..3).map(|_| master.node(Way::Tcp, &[])).collect();
-    wait_until("three nodes", || metric(admin, "yuebing_segments ") == Some(3));
-    let client = master.client(Way::Tcp);
-    for key in 0..KEYS {
-        client.put(format!("k{key}"), &value(key), &copies(2)).unwrap();
-    }
+    let (mut nodes, client) = three_nodes(&master, KEYS);
     for left in [2, 1] {
         wait_until("each object has two copies", || homes(&client, KEYS).is_some());
         nodes.remove(0).process.kill();
@@ -64,12 +70,7 @@ fn copies_are_made_while_a_node_is_away_and_before_it_is_given_up() {
     const KEYS: usize = 30;
     let master = Master::start(&["--client_ttl=2", "--client_suspicion_ttl_sec=600", "--repair_grace_ms=500"]);
     let admin = master.admin;
-    let mut nodes: Vec<Node> = (0..3).map(|_| master.node(Way::Tcp, &[])).collect();
-    wait_until("three nodes", || metric(admin, "yuebing_segments ") == Some(3));
-    let client = master.client(Way::Tcp);
-    for key in 0..KEYS {
-        client.put(format!("k{key}"), &value(key), &copies(2)).unwrap();
-    }
+    let (mut nodes, client) = three_nodes(&master, KEYS);
     nodes.remove(0).process.kill();
     wait_until("copies are made", || {
         metric(admin, "yuebing_repairs_total{result=\"made\"}").is_some_and(|made| made > 0)

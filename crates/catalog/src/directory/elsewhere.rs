@@ -5,7 +5,8 @@
 //! is not what lies there.
 //!
 //! **Rule.** A node that says that another master told it what it has, though this one has told it something already, is
-//! as one that was given up: its objects are forgotten, and it mounts anew. What another master had is written to only when
+//! as one that was given up: its objects are forgotten, and it mounts anew. It has to say so for half a second and nothing
+//! else meanwhile: a message of before may come late. What another master had is written to only when
 //! nobody can be at work on that one's word any more ([`Catalog::rest_after`]).
 
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The doors to the outside world: clock, randomness, threads.
+//! The doors to the outside world: clock, randomness, threads, the memory that there is.
 //!
 //! Every other crate takes time and randomness as arguments. A lint bans the functions of the standard library that
 //! this crate wraps, so that a test or a simulation can stand in for the world.

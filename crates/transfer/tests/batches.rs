@@ -4,7 +4,7 @@
 
 mod common;
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,6 +60,15 @@ fn mute() -> Mute {
             let json =
                 format!("\x01{{\"tcp_data_port\":{port},\"tcp_proto_version\":2,\"tcp_data_host\":\"127.0.0.1\"}}");
             let Ok(mut stream) = stream else { return };
+            // Closing with the request unread would reset the connection, and with it what was answered.
+            let mut length = [0; 8];
+            if stream.read_exact(&mut length).is_err() {
+                continue;
+            }
+            let mut request = vec![0; u64::from_le_bytes(length) as usize];
+            if stream.read_exact(&mut request).is_err() {
+                continue;
+            }
             let _ = stream.write_all(&(json.len() as u64).to_le_bytes());
             let _ = stream.write_all(json.as_bytes());
         }

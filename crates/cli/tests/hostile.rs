@@ -205,7 +205,10 @@ fn a_hostile_network(wire: Wire) {
             pool.metric(&outcome("refused_plain")) > 0 && pool.metric(&outcome("refused_secret")) > 0
         });
         let lines = pool.log("master").matches("a connection was refused").count();
-        assert!((2..=6).contains(&lines), "{lines}: one line per reason (there are six), not one per connection");
+        assert!(
+            (2..=16).contains(&lines),
+            "{lines}: one line per reason, 16 of one address at most, not one per connection"
+        );
     }
 
     let got = run(pool.friend(), &["get", "key"]);

@@ -168,12 +168,12 @@ impl Shared {
         }
     }
 
-    /// The counters of the RPC server; zeros before it stands.
-    /// What came of connections that had to be secured, or plain from a known address.
-    pub(crate) fn security_stats(&self) -> yb_secure::SecurityStats {
-        self.security.get().and_then(Option::as_ref).map(|security| security.stats()).unwrap_or_default()
+    /// Who may connect; `None`: everybody, by the plain wire.
+    pub(crate) fn security(&self) -> Option<&yb_secure::Security> {
+        self.security.get().and_then(Option::as_deref)
     }
 
+    /// The counters of the RPC server; zeros before it stands.
     pub(crate) fn server_counts(&self) -> CounterSnapshot {
         self.server_counters.get().map(|read| read()).unwrap_or_default()
     }

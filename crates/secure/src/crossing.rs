@@ -14,19 +14,20 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use socket2::{Domain, Socket, Type};
-use yb_env::Clock;
 use yb_types::MonotonicTime;
 
 use crate::line::Line;
-use crate::porter::{Admitted, Desk, Order, Task};
+use crate::porter::{Admitted, Desk, Order, Task, Tools};
 use crate::relay::{Interest, Relay, Side};
 use crate::shake::{SecureError, Step};
-use crate::watch::{Watch, Why};
+use crate::watch::Why;
 
 /// Event data of the bell; sockets are below.
 const BELL: u64 = u64::MAX;
 /// How often deadlines are looked at.
 const SWEEP: Duration = Duration::from_millis(100);
+/// How often files and the time of the certificate are looked at, also when nobody connects.
+const LOOK: Duration = Duration::from_secs(60);
 /// How long a refused peer may take to read why.
 const LINGER: Duration = Duration::from_millis(500);
 /// Bytes moved at once.
@@ -68,32 +69,34 @@ impl Crossing {
 pub(crate) struct Run {
     desk: Arc<Desk>,
     poll: OwnedFd,
-    clock: Clock,
-    watch: Arc<Watch>,
+    tools: Tools,
     /// By number; event data are twice the number for the outer socket, and one more for the inner.
     crossings: BTreeMap<u64, Crossing>,
     next: u64,
     /// How many of them have a deadline.
     timed: usize,
     swept: MonotonicTime,
+    looked: MonotonicTime,
     scratch: Box<[u8]>,
 }
 
 impl Run {
-    pub(crate) fn new(desk: Arc<Desk>, clock: Clock, watch: Arc<Watch>) -> io::Result<Self> {
+    pub(crate) fn new(desk: Arc<Desk>, tools: Tools) -> io::Result<Self> {
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&poll, &desk.bell, EventData::new_u64(BELL), EventFlags::IN)?;
         let (crossings, swept) = (BTreeMap::new(), MonotonicTime(0));
         let scratch = vec![0; SCRATCH].into_boxed_slice();
-        Ok(Run { desk, poll, clock, watch, crossings, next: 0, timed: 0, swept, scratch })
+        let looked = tools.clock.now();
+        Ok(Run { desk, poll, tools, crossings, next: 0, timed: 0, swept, looked, scratch })
     }
 
     pub(crate) fn run(mut self) {
         let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS);
         while !self.desk.stop.load(Ordering::SeqCst) {
             events.clear();
-            let limit = Timespec { tv_sec: 0, tv_nsec: i64::from(SWEEP.subsec_nanos()) };
-            match epoll::wait(&self.poll, spare_capacity(&mut events), (self.timed > 0).then_some(&limit)) {
+            let limit = if self.timed > 0 { SWEEP } else { LOOK };
+            let limit = Timespec { tv_sec: limit.as_secs().cast_signed(), tv_nsec: i64::from(limit.subsec_nanos()) };
+            match epoll::wait(&self.poll, spare_capacity(&mut events), Some(&limit)) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => {
                     tracing::error!(%error, "secured connections cannot be waited for and end");
@@ -198,7 +201,7 @@ impl Run {
             Ok(Step::Secured) => self.secured(number, line, task),
             Ok(Step::Plain) => {
                 let _ = epoll::delete(&self.poll, &line.socket);
-                self.watch.plain();
+                self.tools.watch.plain();
                 task.succeed(Admitted { socket: line.socket, passage: None });
                 None
             }
@@ -217,7 +220,7 @@ impl Run {
 
     fn secured(&mut self, number: u64, line: Line, task: Task) -> Option<Crossing> {
         if matches!(task, Task::Serve { .. }) {
-            self.watch.secured();
+            self.tools.watch.secured();
         }
         let Line { socket, tls, .. } = line;
         let Some(tls) = tls else {
@@ -268,7 +271,7 @@ impl Run {
     fn refuse(&mut self, number: u64, line: Line, task: Task, why: Why) -> Option<Crossing> {
         self.count(&task, &why);
         task.fail(if let Why::Failed(error) = why { error } else { SecureError::TimedOut });
-        let deadline = self.clock.now() + LINGER;
+        let deadline = self.tools.clock.now() + LINGER;
         epoll::modify(&self.poll, &line.socket, EventData::new_u64(number * 2), EventFlags::IN).ok()?;
         self.leave(Box::new(line), deadline)
     }
@@ -290,12 +293,16 @@ impl Run {
 
     fn count(&self, task: &Task, why: &Why) {
         if let Task::Serve { plane, peer, .. } = task {
-            self.watch.refused(plane, *peer, why, self.clock.now());
+            self.tools.watch.refused(plane, *peer, why, self.tools.clock.now());
         }
     }
 
     fn sweep(&mut self) {
-        let now = self.clock.now();
+        let now = self.tools.clock.now();
+        if now.since(self.looked) >= LOOK {
+            self.looked = now;
+            drop(self.tools.safe.look());
+        }
         if self.timed == 0 || now.since(self.swept) < SWEEP {
             return;
         }

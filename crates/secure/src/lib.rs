@@ -23,6 +23,7 @@ mod secret;
 mod security;
 mod settings;
 mod shake;
+mod validity;
 mod watch;
 
 pub use caution::{open_to_others, warn_if_open};
@@ -36,4 +37,5 @@ pub use secret::{LEAST_SECRET, Secret};
 pub use security::{Dialled, Pending, Security};
 pub use settings::{POOL_NAME, SecurityError, SecuritySettings};
 pub use shake::SecureError;
+pub use validity::{Standing, Validity};
 pub use watch::SecurityStats;

@@ -1,14 +1,15 @@
 //! Secret, certificates and keys as they are in their files now.
 //!
 //! Files are looked at again at most once a second, when a connection is secured. What changed and can be used takes the
-//! place of the old; what changed and cannot be used is logged once, and the old stays.
+//! place of the old; what changed and cannot be used is logged once, and the old stays. That the own certificate ends is
+//! said before and when it does.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use rustls::client::Resumption;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
@@ -21,6 +22,7 @@ use yb_types::MonotonicTime;
 use crate::caution;
 use crate::secret::Secret;
 use crate::settings::{SecurityError, SecuritySettings};
+use crate::validity::{Told, Validity};
 
 /// How often files are looked at.
 const LOOK: Duration = Duration::from_secs(1);
@@ -38,11 +40,29 @@ pub(crate) struct Material {
 /// Tells one state of a file from another.
 type Stamp = Option<(u64, u64, i64, i64)>;
 
+/// What was read, and how long it is good for.
 #[derive(Debug)]
-struct Kept {
+struct Loaded {
     material: Material,
+    /// The own certificate: where it is, and its time.
+    own: Option<(String, Validity)>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Kept {
+    loaded: Loaded,
+    told: Told,
     stamps: Vec<Stamp>,
     looked: MonotonicTime,
+}
+
+impl Kept {
+    /// Says in the log what is new of the time of the own certificate.
+    fn mind_the_time(&mut self) {
+        if let Some((path, validity)) = &self.loaded.own {
+            self.told.look(path, *validity, Duration::from_millis(yb_env::epoch_millis()));
+        }
+    }
 }
 
 /// The files and what they said last.
@@ -57,33 +77,46 @@ impl Safe {
     /// Reads everything.
     pub(crate) fn open(settings: &SecuritySettings, clock: Clock) -> Result<Self, SecurityError> {
         let stamps = stamps(settings);
-        let kept = Kept { material: load(settings)?, stamps, looked: clock.now() };
+        let mut kept = Kept { loaded: load(settings)?, told: Told::default(), stamps, looked: clock.now() };
+        kept.mind_the_time();
         Ok(Safe { settings: settings.clone(), clock, kept: Mutex::new(kept) })
     }
 
     /// What holds now.
     pub(crate) fn material(&self) -> Material {
+        self.look().loaded.material.clone()
+    }
+
+    /// The end of the own certificate, since 1970; `None`: there is none.
+    pub(crate) fn ends(&self) -> Option<Duration> {
+        self.look().loaded.own.as_ref().map(|(_, validity)| validity.until)
+    }
+
+    /// Looks at files and time again, if that was not done in the last second.
+    pub(crate) fn look(&self) -> MutexGuard<'_, Kept> {
         let mut kept = self.kept.lock();
         let now = self.clock.now();
-        if now.since(kept.looked) >= LOOK {
-            kept.looked = now;
-            let stamps = stamps(&self.settings);
-            if stamps != kept.stamps {
-                kept.stamps = stamps;
-                match load(&self.settings) {
-                    Ok(material) => {
-                        tracing::info!(event = "credentials_read", "changed secret or certificates are in use");
-                        kept.material = material;
-                    }
-                    Err(error) => tracing::warn!(
-                        event = "credentials_refused",
-                        %error,
-                        "changed secret or certificates cannot be used; the old ones stay"
-                    ),
+        if now.since(kept.looked) < LOOK {
+            return kept;
+        }
+        kept.looked = now;
+        let stamps = stamps(&self.settings);
+        if stamps != kept.stamps {
+            kept.stamps = stamps;
+            match load(&self.settings) {
+                Ok(loaded) => {
+                    tracing::info!(event = "credentials_read", "changed secret or certificates are in use");
+                    (kept.loaded, kept.told) = (loaded, Told::default());
                 }
+                Err(error) => tracing::warn!(
+                    event = "credentials_refused",
+                    %error,
+                    "changed secret or certificates cannot be used; the old ones stay"
+                ),
             }
         }
-        kept.material.clone()
+        kept.mind_the_time();
+        kept
     }
 }
 
@@ -96,7 +129,7 @@ fn stamps(settings: &SecuritySettings) -> Vec<Stamp> {
     files.into_iter().flatten().map(stamp).collect()
 }
 
-fn load(settings: &SecuritySettings) -> Result<Material, SecurityError> {
+fn load(settings: &SecuritySettings) -> Result<Loaded, SecurityError> {
     let read = settings.secret_file.as_deref().map(Secret::read).transpose()?;
     for (setting, path) in [("secret_file", &settings.secret_file), ("tls_key", &settings.tls_key)] {
         path.iter().for_each(|path| caution::warn_if_open(setting, path));
@@ -106,20 +139,19 @@ fn load(settings: &SecuritySettings) -> Result<Material, SecurityError> {
         (Some(cert), Some(key)) => Some(Own::read(cert, key)?),
         _ => None,
     };
-    if let Some(own) = &own {
-        caution::warn_if_out_of_time(&own.path, &own.chain, Duration::from_millis(yb_env::epoch_millis()));
-    }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let server = own.as_ref().map(|own| {
         let clients = roots.as_ref().filter(|_| settings.tls_mutual);
         own.server(&provider, clients)
     });
     let client = roots.as_ref().map(|roots| client(&provider, roots, own.as_ref()));
-    Ok(Material {
+    let material = Material {
         secret: read.or_else(|| settings.secret.clone()),
         server: server.transpose()?.map(Arc::new),
         client: client.transpose()?.map(Arc::new),
-    })
+    };
+    let time = own.and_then(|own| Validity::of(&own.chain).map(|validity| (own.path, validity)));
+    Ok(Loaded { material, own: time })
 }
 
 /// The own certificate and its key.

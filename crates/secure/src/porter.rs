@@ -14,6 +14,7 @@ use yb_env::{Clock, spawn_thread};
 use yb_types::MonotonicTime;
 
 use crate::crossing::Run;
+use crate::material::Safe;
 use crate::relay::Passage;
 use crate::shake::{ClientShake, SecureError, ServerShake};
 use crate::watch::Watch;
@@ -54,6 +55,13 @@ pub(crate) struct Desk {
     pub(crate) load: AtomicUsize,
 }
 
+/// What the thread goes by.
+pub(crate) struct Tools {
+    pub(crate) clock: Clock,
+    pub(crate) watch: Arc<Watch>,
+    pub(crate) safe: Arc<Safe>,
+}
+
 /// The running thread; dropping it cuts its connections off.
 pub(crate) struct Porter {
     desk: Arc<Desk>,
@@ -67,11 +75,11 @@ impl std::fmt::Debug for Porter {
 }
 
 impl Porter {
-    pub(crate) fn start(clock: Clock, watch: Arc<Watch>) -> io::Result<Self> {
+    pub(crate) fn start(tools: Tools) -> io::Result<Self> {
         let bell = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         let (stop, load) = (AtomicBool::new(false), AtomicUsize::new(0));
         let desk = Arc::new(Desk { orders: Mutex::default(), bell, stop, load });
-        let run = Run::new(Arc::clone(&desk), clock, watch)?;
+        let run = Run::new(Arc::clone(&desk), tools)?;
         let thread = spawn_thread("yb-porter", move || run.run())?;
         Ok(Porter { desk, thread: Some(thread) })
     }

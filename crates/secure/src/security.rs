@@ -15,7 +15,7 @@ use yb_env::Clock;
 use crate::hello::{Mode, Refusal};
 use crate::material::{Material, Safe};
 use crate::networks::Networks;
-use crate::porter::{Admitted, Porter, Task};
+use crate::porter::{Admitted, Porter, Task, Tools};
 use crate::settings::{SecurityError, SecuritySettings};
 use crate::shake::{ClientRules, ClientShake, SecureError, ServerRules, ServerShake};
 use crate::watch::{SecurityStats, Watch, Why};
@@ -32,7 +32,7 @@ pub struct Security {
     settings: SecuritySettings,
     plain_from: Arc<Networks>,
     plain_to: Networks,
-    safe: Safe,
+    safe: Arc<Safe>,
     watch: Arc<Watch>,
     clock: Clock,
     porters: OnceLock<Vec<Porter>>,
@@ -72,7 +72,7 @@ impl Security {
             return Ok(None);
         }
         let clock = Clock::real();
-        let safe = Safe::open(settings, clock.clone())?;
+        let safe = Arc::new(Safe::open(settings, clock.clone())?);
         let from = settings.plain_from.clone();
         let plain_from = from.unwrap_or_else(|| if settings.secures() { Networks::none() } else { Networks::Any });
         Ok(Some(Arc::new(Security {
@@ -115,6 +115,11 @@ impl Security {
     pub fn stats(&self) -> SecurityStats {
         let under_way = self.porters.get().into_iter().flatten().map(Porter::load).sum::<usize>() as u64;
         SecurityStats { in_care: under_way, ..self.watch.counters.stats() }
+    }
+
+    /// When the own certificate ends, in seconds since 1970, for a metrics page; 0: there is none.
+    pub fn certificate_ends(&self) -> u64 {
+        self.safe.ends().map_or(0, |end| end.as_secs())
     }
 
     /// Whether the plain wire is taken from that address. For protocols that know nothing else, such as HTTP; a refusal is
@@ -184,7 +189,9 @@ impl Security {
     fn porter(&self) -> Option<&Porter> {
         let start = || {
             let threads = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get).min(THREADS);
-            let porters = (0..threads).map(|_| Porter::start(self.clock.clone(), Arc::clone(&self.watch)));
+            let tools =
+                || Tools { clock: self.clock.clone(), watch: Arc::clone(&self.watch), safe: Arc::clone(&self.safe) };
+            let porters = (0..threads).map(|_| Porter::start(tools()));
             let started: io::Result<Vec<Porter>> = porters.collect();
             started.unwrap_or_else(|error| {
                 tracing::error!(%error, "connections cannot be secured: no threads");

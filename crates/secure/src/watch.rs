@@ -1,6 +1,7 @@
 //! Who was let in and who was not: counters, and one line in the log per address.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,6 +14,8 @@ use crate::shake::SecureError;
 
 /// Addresses that are remembered as named in the log.
 const NAMED: usize = 1024;
+/// Reasons that are remembered of one address: nobody takes the places of others.
+const REASONS: usize = 16;
 /// After how long an address is named again.
 const AGAIN: Duration = Duration::from_secs(600);
 
@@ -86,8 +89,8 @@ counters! {
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     pub(crate) counters: Counters,
-    /// By address and kind of refusal: who mends one thing wants to read of the next.
-    named: Mutex<BTreeMap<(IpAddr, u8), MonotonicTime>>,
+    /// By address and fingerprint of the reason: who mends one thing wants to read of the next.
+    named: Mutex<BTreeMap<(IpAddr, u64), MonotonicTime>>,
 }
 
 impl Watch {
@@ -102,43 +105,47 @@ impl Watch {
     /// Counts a refusal, and names the address if that was not done lately.
     pub(crate) fn refused(&self, plane: &'static str, peer: IpAddr, why: &Why, now: MonotonicTime) {
         let counters = &self.counters;
-        let (counter, kind, reason) = match why {
+        let (counter, reason) = match why {
             Why::Left => return,
-            Why::Plain => {
-                (&counters.refused_plain, 0, "the plain wire is closed to it (setting plain_from)".to_owned())
-            }
-            Why::Silent => (&counters.refused_silent, 1, "it said nothing, or not enough".to_owned()),
+            Why::Plain => (&counters.refused_plain, "the plain wire is closed to it (setting plain_from)".to_owned()),
+            Why::Silent => (&counters.refused_silent, "it said nothing, or not enough".to_owned()),
             Why::Failed(SecureError::Refused(Refusal::WrongSecret)) => {
-                (&counters.refused_secret, 2, "its secret is another one".to_owned())
+                (&counters.refused_secret, "its secret is another one".to_owned())
             }
             Why::Failed(SecureError::Refused(Refusal::Crowded)) => {
-                (&counters.refused_crowded, 3, "too many other connections are being secured".to_owned())
+                (&counters.refused_crowded, "too many other connections are being secured".to_owned())
             }
-            Why::Failed(error @ SecureError::Tls(_)) => (&counters.refused_tls, 4, error.to_string()),
+            Why::Failed(error @ SecureError::Tls(_)) => (&counters.refused_tls, error.to_string()),
             Why::Failed(SecureError::Refused(refusal)) => {
-                (&counters.refused_other, 5, format!("it uses other means ({refusal})"))
+                (&counters.refused_other, format!("it uses other means ({refusal})"))
             }
-            Why::Failed(error) => (&counters.refused_other, 6, error.to_string()),
+            Why::Failed(error) => (&counters.refused_other, error.to_string()),
         };
         counter.fetch_add(1, Ordering::Relaxed);
-        if self.is_news((peer, kind), now) {
+        if self.is_news(peer, &reason, now) {
             tracing::warn!(event = "connection_refused", plane, %peer, reason, "a connection was refused");
         }
     }
 
-    fn is_news(&self, peer: (IpAddr, u8), now: MonotonicTime) -> bool {
+    fn is_news(&self, peer: IpAddr, reason: &str, now: MonotonicTime) -> bool {
+        let mut fingerprint = DefaultHasher::new();
+        reason.hash(&mut fingerprint);
+        let key = (peer, fingerprint.finish());
         let mut named = self.named.lock();
-        if named.get(&peer).is_some_and(|since| now.since(*since) < AGAIN) {
+        if named.get(&key).is_some_and(|since| now.since(*since) < AGAIN) {
             return false;
         }
-        if named.len() >= NAMED {
+        let is_full = |named: &BTreeMap<(IpAddr, u64), MonotonicTime>| {
+            named.len() >= NAMED || named.range((peer, 0)..=(peer, u64::MAX)).count() >= REASONS
+        };
+        if is_full(&named) {
             named.retain(|_, since| now.since(*since) < AGAIN);
         }
-        // From so many addresses at once: the counters tell.
-        if named.len() >= NAMED {
+        // From so many addresses at once, or so many reasons of one: the counters tell.
+        if is_full(&named) {
             return false;
         }
-        named.insert(peer, now);
+        named.insert(key, now);
         true
     }
 }
@@ -147,16 +154,29 @@ impl Watch {
 mod tests {
     use super::*;
 
+    fn address(n: u32) -> IpAddr {
+        IpAddr::from(n.to_be_bytes())
+    }
+
     #[test]
-    fn an_address_is_named_once_and_again_much_later() {
+    fn an_address_is_named_once_for_a_reason_and_again_much_later() {
         let (watch, now) = (Watch::default(), MonotonicTime(1 << 40));
-        let address = |n: u32| IpAddr::from(n.to_be_bytes());
-        let peer = |n: u32| (address(n), 2);
-        assert!(watch.is_news(peer(1), now) && !watch.is_news(peer(1), now) && watch.is_news(peer(2), now));
-        assert!(watch.is_news((address(1), 4), now), "another reason");
+        let news = |n: u32, reason: &str, now| watch.is_news(address(n), reason, now);
+        assert!(news(1, "secret", now) && !news(1, "secret", now) && news(2, "secret", now));
+        assert!(news(1, "no certificate", now) && news(1, "expired", now), "who mended one thing reads of the next");
         (0..5000).for_each(|n| watch.refused("rpc", address(n), &Why::Plain, now));
         assert_eq!(watch.counters.stats().refused_plain, 5000);
         assert!(watch.named.lock().len() <= NAMED);
-        assert!(watch.is_news(peer(1), now + AGAIN));
+        assert!(news(1, "secret", now + AGAIN));
+    }
+
+    #[test]
+    fn one_address_does_not_take_the_places_of_others() {
+        let (watch, now) = (Watch::default(), MonotonicTime(1 << 40));
+        for n in 0..5000 {
+            watch.refused("rpc", address(1), &Why::Failed(SecureError::Tls(format!("made up {n}"))), now);
+        }
+        assert!(watch.named.lock().len() <= REASONS);
+        assert!(watch.is_news(address(2), "secret", now));
     }
 }

@@ -243,13 +243,50 @@ impl Write for Lines {
     }
 }
 
+impl Lines {
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+
+    /// Runs something whose log this is.
+    fn during<T>(&self, body: impl FnOnce() -> T) -> T {
+        let lines = self.clone();
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || lines.clone()).finish();
+        tracing::subscriber::with_default(subscriber, body)
+    }
+}
+
 /// The log of opening such settings.
 fn log_of(settings: &SecuritySettings) -> String {
     let lines = Lines::default();
-    let of_log = lines.clone();
-    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || of_log.clone()).finish();
-    tracing::subscriber::with_default(subscriber, || Security::open(settings).unwrap().unwrap());
-    String::from_utf8(lines.0.lock().unwrap().clone()).unwrap()
+    lines.during(|| Security::open(settings).unwrap().unwrap());
+    lines.text()
+}
+
+#[test]
+fn a_certificate_that_ends_while_it_is_used_is_said_and_a_new_one_taken() {
+    let certificates = Certificates::new();
+    let mut settings = settings().tls(&certificates).done();
+    let folder = settings.tls_cert.clone().unwrap();
+    let folder = folder.parent().unwrap();
+    // Its last second comes in two or three.
+    let now = Duration::from_secs(yb_env::epoch_millis() / 1000);
+    let lifetime = yb_secure::Lifetime { from: now + Duration::from_secs(3) - Duration::from_secs(86_400), days: 1 };
+    yb_secure::write_certificates_for(folder, &[], Some(lifetime)).unwrap();
+    settings.tls_mutual = true;
+    let lines = Lines::default();
+    lines.during(|| {
+        let security = Security::open(&settings).unwrap().unwrap();
+        assert_eq!(security.certificate_ends(), now.as_secs() + 3);
+        // Nobody connects: who looks at the page of metrics is enough, and a thread looks once a minute.
+        let ended = || security.certificate_ends() > 0 && lines.text().contains("certificate_not_valid");
+        common::until("the end is said", ended);
+        assert!(lines.text().contains("it expired"), "{}", lines.text());
+        yb_secure::write_certificates(folder, &[]).unwrap();
+        common::until("the new one is in use", || security.certificate_ends() > now.as_secs() + 86_400);
+    });
+    let log = lines.text();
+    assert_eq!(log.matches("certificate_not_valid").count(), 1, "said once: {log}");
 }
 
 #[test]

@@ -59,7 +59,8 @@ pub(super) fn prometheus(core: &Core) -> String {
 
 /// Connections that others make to this process: what came of them, and those that broke a bound.
 fn connections(out: &mut Page<'_>, core: &Core) {
-    let security = core.config.security.as_ref().map(|security| security.stats()).unwrap_or_default();
+    let secured = core.config.security.as_ref();
+    let security = secured.map(|security| security.stats()).unwrap_or_default();
     let name = "yuebing_security_connections_total";
     out.family(name, "counter", "Connections by what came of them: let in secured or plain, or refused and why");
     for (outcome, count) in security.outcomes() {
@@ -67,6 +68,9 @@ fn connections(out: &mut Page<'_>, core: &Core) {
     }
     let help = "Connections that are being secured, or are encrypted, now";
     out.gauge("yuebing_security_connections_in_care", help, security.in_care);
+    let help = "When the own certificate (tls_cert) ends, in seconds since 1970; 0: there is none";
+    let ends = secured.map_or(0, |security| security.certificate_ends());
+    out.gauge("yuebing_certificate_expires_timestamp_seconds", help, ends);
     let engines = core.engines().map(|engine| engine.stats());
     let sums = engines.fold((0, 0), |sum, stats| (sum.0 + stats.data_connections, sum.1 + stats.refused_connections));
     out.gauge("yuebing_data_connections", "Connections to the data port that are open now", sums.0);

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use yb_catalog::{Reach, Stats};
 use yb_metrics::{TextWriter, seconds};
 use yb_rpc::CounterSnapshot;
-use yb_secure::SecurityStats;
+use yb_secure::Security;
 use yb_types::SegmentStatus;
 
 use super::MasterMetrics;
@@ -30,7 +30,7 @@ pub(crate) fn write_page(shared: &Shared) -> String {
     shared.metrics.metrics.write(&mut out);
     write_queues(&mut out, shared);
     write_server(&mut out, &shared.server_counts());
-    write_security(&mut out, &shared.security_stats());
+    write_security(&mut out, shared.security());
     write_doors(&mut out, &shared.doors);
     write_process(&mut out, shared, &stats, &memory);
     write_unfed(&mut out);
@@ -308,7 +308,8 @@ fn write_doors(out: &mut TextWriter, doors: &HttpDoors) {
 }
 
 /// What came of connections where there is a secret, TLS, or a list of addresses for the plain wire; else zeros.
-fn write_security(out: &mut TextWriter, stats: &SecurityStats) {
+fn write_security(out: &mut TextWriter, security: Option<&Security>) {
+    let stats = security.map(Security::stats).unwrap_or_default();
     let name = "yuebing_security_connections_total";
     out.family(name, "counter", "Connections by what came of them: let in secured or plain, or refused and why");
     for (outcome, value) in stats.outcomes() {
@@ -316,6 +317,9 @@ fn write_security(out: &mut TextWriter, stats: &SecurityStats) {
     }
     let help = "Connections that are being secured, or are encrypted, now";
     out.gauge("yuebing_security_connections_in_care", help, stats.in_care);
+    let ends = security.map_or(0, Security::certificate_ends);
+    let help = "When the own certificate (tls_cert) ends, in seconds since 1970; 0: there is none";
+    out.gauge("yuebing_certificate_expires_timestamp_seconds", help, ends);
 }
 
 fn write_process(out: &mut TextWriter, shared: &Shared, stats: &Stats, memory: &ProcessMemory) {

@@ -1,8 +1,9 @@
 //! Whether this process could secure its connections, and whether others of the host can read what that takes.
 
 use std::path::Path;
+use std::time::Duration;
 
-use yb_secure::{Security, SecuritySettings, open_to_others};
+use yb_secure::{Security, SecuritySettings, Standing, Validity, open_to_others};
 
 use super::report::Check;
 
@@ -20,6 +21,10 @@ pub fn check() -> Vec<Check> {
     let key = settings.tls_key.iter().map(|path| ("the private key", path));
     for (what, path) in secret.chain(key) {
         checks.extend(readable_by_others(what, path));
+    }
+    if let Some(path) = &settings.tls_cert {
+        let now = Duration::from_millis(yb_env::epoch_millis());
+        checks.extend(Validity::read(path).and_then(|validity| out_of_time(path, validity, now)));
     }
     // Reads and checks every file that the variables name.
     checks.push(match Security::from_env() {
@@ -56,12 +61,43 @@ fn readable_by_others(what: &str, path: &Path) -> Option<Check> {
     })
 }
 
+/// A certificate that is not valid now, or not for long. One that cannot be read is told by whoever uses it.
+fn out_of_time(path: &Path, validity: Validity, now: Duration) -> Option<Check> {
+    let standing = validity.standing(now);
+    let text = format!("the certificate {}: {standing}", path.display());
+    let hint =
+        "a new one of the same authority (yuebing certs FOLDER --days N); running processes take it by themselves";
+    match standing {
+        Standing::Good => None,
+        Standing::Soon(_) | Standing::VerySoon(_) => Some(Check::warn(ID, text, hint)),
+        Standing::Over(_) => Some(Check::fail(ID, text, hint)),
+        Standing::NotYet(_) => {
+            Some(Check::fail(ID, text, "is the clock of this machine right? Else wait, or a new one"))
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::super::report::Level;
     use super::*;
+
+    #[test]
+    fn the_time_of_a_certificate_is_told() {
+        let day = |n: u64| Duration::from_secs(n * 86_400);
+        let validity = Validity { from: day(1000), until: day(2000) };
+        let at = |now| {
+            let found = out_of_time(Path::new("cert.pem"), validity, now);
+            found.map(|check| (check.level, check.text))
+        };
+        let told = |level, text: &str| Some((level, format!("the certificate cert.pem: {text}")));
+        assert_eq!(at(day(1500)), None);
+        assert_eq!(at(day(1990)), told(Level::Warn, "it ends in 10 days"));
+        assert_eq!(at(day(2003)), told(Level::Fail, "it expired 3 days ago"));
+        assert_eq!(at(day(995)), told(Level::Fail, "it is not valid yet, but in 5 days"));
+    }
 
     #[test]
     fn a_secret_that_others_can_read_is_told() {

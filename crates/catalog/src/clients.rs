@@ -18,6 +18,7 @@ use std::time::Duration;
 use yb_types::{ClientId, ClientStatus, ErrorCode, MonotonicTime};
 
 use crate::catalog::Catalog;
+use crate::directory::turn_to;
 use crate::effects::{Effects, UnmountCause};
 use crate::planted::{Fault, planted};
 use crate::segment::{MountedSegment, Reach};
@@ -163,6 +164,11 @@ impl Clients {
         let Some(known) = held.filter(|known| known.doubt.is_none()).filter(fine) else { return false };
         known.reach = Reach::Online;
         true
+    }
+
+    /// How far its segments can be used, as far as it is heard of.
+    pub fn reach(&self, client: ClientId) -> Option<Reach> {
+        self.by_id.get(&client).map(|known| known.reach)
     }
 
     /// Another client answers at the address of this one, or nobody does. Answers whether it was offered until now.
@@ -341,9 +347,8 @@ impl Catalog {
 
     /// Lets the segments of clients follow what is heard of them, in one walk.
     pub(crate) fn follow(&self, registry: &mut Registry, clients: &BTreeMap<ClientId, Reach>) {
-        let turn = |segment: &Arc<MountedSegment>| {
-            clients.get(&segment.owner()).is_some_and(|&reach| segment.set_reach(reach))
-        };
+        let turn =
+            |segment: &Arc<MountedSegment>| clients.get(&segment.owner()).is_some_and(|&reach| turn_to(segment, reach));
         // Every segment has to turn, so this must not end at the first.
         if registry.iter().filter(|segment| turn(segment)).count() > 0 {
             self.segments.refresh(registry);

@@ -248,6 +248,11 @@ impl MountedSegment {
         self.reach() <= Reach::Suspect
     }
 
+    /// Whether it is not offered to readers before its node has said that it was nobody else's meanwhile.
+    pub(crate) fn awaits_word(&self) -> bool {
+        self.reach() == Reach::Offline && self.feed().is_some_and(|feed| !feed.is_logged())
+    }
+
     pub(crate) fn index(&self) -> u32 {
         self.index
     }

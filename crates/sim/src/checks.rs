@@ -38,7 +38,8 @@ impl World {
             let memory = self.nodes[node].memory_of(life);
             self.observe_node(node, memory, &ask, said);
         }
-        if matches!(ask, Ask::Sync { .. }) {
+        if let Ask::Sync { mark, .. } = ask {
+            self.observe_keeper(call, mark, said);
             return;
         }
         if let (Ask::Introduce(_, heard), Said::Roster(Ok(own))) = (&ask, said)
@@ -104,6 +105,14 @@ impl World {
                 self.ledger.hears(node, life, now, Some(true));
             }
             _ => {}
+        }
+    }
+
+    fn observe_keeper(&mut self, call: usize, mark: (u64, u64), said: &Said) {
+        if let (Caller::Keeper(node, life), Said::Told(Ok(told))) = (self.calls[call].from, said) {
+            let memory = self.nodes[node].memory_of(life);
+            let applied = if mark.0 == told.incarnation { mark.1 } else { 0 };
+            self.ledger.told(node, memory, applied, told.batch);
         }
     }
 

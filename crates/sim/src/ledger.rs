@@ -8,7 +8,7 @@ use yb_types::MonotonicTime;
 
 use crate::calls::Key;
 use crate::memory::{CELL, WriteId};
-use crate::scenario::Scenario;
+use crate::scenario::{Kind, Scenario};
 
 /// A place that a write was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,6 +113,10 @@ pub struct Heard {
     pub at: MonotonicTime,
     /// Whether its memory is in the pool.
     pub mounted: bool,
+    /// The last batch that the master has told it.
+    pub told: u64,
+    /// It came back, and has to apply a later batch than this before it is offered.
+    pub awaits: Option<u64>,
 }
 
 /// When the master stood still for longer than this, the time of its clients stood still, too.
@@ -167,6 +171,8 @@ pub struct Ledger {
     pub shown_before: Vec<Shown>,
     /// By node; of the present master.
     pub heard: Vec<Heard>,
+    /// By node: it keeps a directory.
+    keeps: Vec<bool>,
     /// A client may be silent for so long.
     pub ttl: Duration,
     /// And for so long more.
@@ -190,6 +196,7 @@ impl Ledger {
             shown: vec![Shown::Nothing; usize::from(scenario.keys)],
             shown_before: Vec::new(),
             heard: vec![Heard::default(); scenario.nodes.len()],
+            keeps: scenario.nodes.iter().map(|kind| *kind != Kind::Plain).collect(),
             ttl: scenario.catalog.client_ttl,
             suspicion: scenario.catalog.client_suspicion_ttl,
             release: scenario.catalog.release_timeout,
@@ -348,7 +355,11 @@ impl Ledger {
             return;
         }
         if heard.life != life {
-            *heard = Heard { life, at, mounted: false };
+            *heard = Heard { life, at, ..Heard::default() };
+        }
+        let was_silent = self.working.awake(heard.at, at) > self.ttl;
+        if self.keeps[node] && (was_silent || mounted == Some(false)) {
+            heard.awaits = Some(heard.told);
         }
         heard.at = heard.at.max(at);
         if let Some(mounted) = mounted {
@@ -360,12 +371,22 @@ impl Ledger {
         }
     }
 
+    /// The keeper of a node has said what it has applied, and was told the next batch.
+    pub fn told(&mut self, node: usize, life: u32, applied: u64, batch: u64) {
+        let heard = &mut self.heard[node];
+        if heard.life == life {
+            heard.awaits = heard.awaits.filter(|before| applied <= *before);
+            heard.told = heard.told.max(batch);
+        }
+    }
+
     /// Whether the master was in its right to hold a place for silent for its client's time to live, and, `gone`, for the
-    /// suspicion time on top.
+    /// suspicion time on top; or, when its node came back, for one that has yet to say whom it followed.
     pub fn is_silent(&self, spot: &Spot, now: MonotonicTime, gone: bool) -> bool {
         let heard = &self.heard[spot.node];
         let patience = if gone { self.ttl + self.suspicion } else { self.ttl };
         let is_silent = || self.working.awake(heard.at, now) > patience;
-        spot.lost || heard.life != spot.life || !heard.mounted || is_silent()
+        let awaits = !gone && heard.awaits.is_some();
+        spot.lost || heard.life != spot.life || !heard.mounted || awaits || is_silent()
     }
 }

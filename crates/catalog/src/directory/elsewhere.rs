@@ -8,16 +8,21 @@
 //! as one that was given up: its objects are forgotten, and it mounts anew. It has to say so for half a second and nothing
 //! else meanwhile: a message of before may come late. What another master had is written to only when
 //! nobody can be at work on that one's word any more ([`Catalog::rest_after`]).
+//!
+//! **Return.** The other one writes only when this one has ceased to offer the node's objects. So a ping of a node that was
+//! silent so long is not believed alone: its segments stay as they were, `Offline`, until it has applied a batch that it was
+//! told since ([`turn_to`], [`Catalog::take_back`]). A word of before that comes late has not.
 
 use std::time::Duration;
 
 use yb_types::{ClientId, MonotonicTime};
 
-use super::feed::Phase;
+use super::feed::{Feed, Phase, State};
 use super::tell::SyncCall;
 use crate::catalog::Catalog;
 use crate::effects::{Effects, UnmountCause};
-use crate::segment::MountedSegment;
+use crate::planted::{Fault, planted};
+use crate::segment::{MountedSegment, Reach};
 
 /// A node that follows asks every tenth of a second. Who says for so long that it followed another master, and never that it
 /// follows this one, is not a message of long ago that came late.
@@ -40,9 +45,11 @@ impl Catalog {
         let Ok(segment) = self.kept_segment(call.client, call.segment) else { return Whereabouts::Here };
         let Some(feed) = segment.feed().filter(|feed| !feed.is_logged()) else { return Whereabouts::Here };
         let is_foreign = call.incarnation != 0 && call.incarnation != self.settings.first_replica_id;
+        let is_awaited = segment.awaits_word();
         let mut state = feed.state();
         // A node names the master of before until it has heard of this one.
-        if !is_foreign || !matches!(state.phase, Phase::Live) || !state.is_followed {
+        let may_tell = state.is_followed || is_awaited && !is_of_before(&state, call);
+        if !is_foreign || !matches!(state.phase, Phase::Live) || !may_tell {
             return Whereabouts::Here;
         }
         let since = *state.doubted.get_or_insert(call.now);
@@ -57,6 +64,23 @@ impl Catalog {
         self.unmount_all_of(&mut registry, &[(client, UnmountCause::Elsewhere)].into(), now, effects);
     }
 
+    /// Offers again what was kept back, if its node has just said that it follows this master since it came back.
+    pub(super) fn take_back(&self, call: &SyncCall, segment: &MountedSegment, feed: &Feed) {
+        if !segment.awaits_word() || call.incarnation != self.settings.first_replica_id {
+            return;
+        }
+        let clients = self.clients.lock();
+        let mut registry = self.segments.registry();
+        let mut state = feed.state();
+        let reach = clients.reach(call.client).filter(|reach| *reach < Reach::Offline);
+        let Some(reach) = reach.filter(|_| state.recalled == Some(call.applied)) else { return };
+        state.recalled = None;
+        drop(state);
+        if segment.set_reach(reach) {
+            self.segments.refresh(&mut registry);
+        }
+    }
+
     /// Lets memory rest that another master had a moment ago: it offers it until it has missed the node, to readers that
     /// have their leases after that. A master that has just begun is the next one of the same pool: it waited already.
     pub(super) fn rest_after(&self, segment: &MountedSegment, now: MonotonicTime) {
@@ -66,4 +90,19 @@ impl Catalog {
             segment.rest_until(now + self.settings.client_ttl + self.longest_use());
         }
     }
+}
+
+/// Whether a node still names whom it named before it came back.
+fn is_of_before(state: &State, call: &SyncCall) -> bool {
+    state.named == Some(call.incarnation) || state.read_from == call.incarnation
+}
+
+/// Lets a segment follow what is heard of its client: whose node may have been another master's meanwhile waits for its word.
+/// Answers whether that changed anything.
+pub(crate) fn turn_to(segment: &MountedSegment, reach: Reach) -> bool {
+    let awaiting = segment.feed().filter(|_| segment.awaits_word() && !planted(Fault::TrustReturn));
+    let Some(feed) = awaiting else { return segment.set_reach(reach) };
+    // What it was told before this return it may have applied before it went.
+    feed.state().recalled = None;
+    false
 }

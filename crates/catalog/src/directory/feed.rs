@@ -79,6 +79,10 @@ pub(super) struct State {
     pub is_followed: bool,
     /// Since then the node says that it follows another one.
     pub doubted: Option<MonotonicTime>,
+    /// Whom the node named in its first word.
+    pub named: Option<u64>,
+    /// The node came back, and was told this batch since: whoever has applied it follows this very master again.
+    pub recalled: Option<u64>,
     /// The number of the last batch.
     pub batch: u64,
     /// What that batch says, until it is acknowledged.
@@ -138,6 +142,8 @@ impl Feed {
             read_from: 0,
             is_followed: false,
             doubted: None,
+            named: None,
+            recalled: None,
             batch: 0,
             in_flight: Batch::default(),
             strikes: Vec::new(),

@@ -10,7 +10,9 @@
 //!   out was acknowledged: so a directory never names bytes of another write;
 //! - nothing is placed in a segment whose directory was not read, or thrown away;
 //! - a key that this master published or gave up is never taken over;
-//! - a directory is read only if it is in the freshest roster that is known.
+//! - a directory is read only if it is in the freshest roster that is known;
+//! - what was not offered, as its node was silent, is offered again only when that node has applied what it was told since it
+//!   came back ([`elsewhere`]).
 
 mod adopt;
 mod elsewhere;
@@ -27,6 +29,7 @@ use yb_types::{ClientId, ReplicaId, SegmentId};
 
 pub use adopt::Adopting;
 pub use elsewhere::Whereabouts;
+pub(crate) use elsewhere::turn_to;
 pub(crate) use feed::{Feed, Strike};
 pub use logged::LoggedSegment;
 pub(crate) use logged::{LogBook, Logged};

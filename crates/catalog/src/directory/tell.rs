@@ -92,11 +92,16 @@ impl Catalog {
         let segment = self.kept_segment(call.client, call.segment)?;
         let feed = segment.feed().filter(|feed| is_kept(feed)).ok_or(ErrorCode::UNAVAILABLE_IN_CURRENT_STATUS)?;
         feed.hear(call.now);
-        let incarnation = self.settings.first_replica_id;
+        self.take_back(call, &segment, feed);
+        let (incarnation, is_awaited) = (self.settings.first_replica_id, segment.awaits_word());
         let mut state = feed.state();
         if call.incarnation == incarnation {
             (state.is_followed, state.doubted) = (true, None);
         }
+        if !is_awaited {
+            state.named.get_or_insert(call.incarnation);
+        }
+        let last = state.batch;
         let roster = self.roll.number();
         let mut empty =
             Told { incarnation, batch: 0, order: Order::Tell, struck: Vec::new(), roster, disbelieved: false };
@@ -107,7 +112,7 @@ impl Catalog {
             Step::Next => {
                 let done = std::mem::take(&mut state.in_flight);
                 state.acknowledged += done.strikes.len() as u64;
-                self.prepare(call, &mut state);
+                self.prepare(call, &mut state, is_awaited);
                 drop(state);
                 feed.count_struck(&done.strikes);
                 segment.struck(&done.strikes, call.now);
@@ -124,6 +129,9 @@ impl Catalog {
                 empty.disbelieved = true;
                 clear(&mut state, &segment, self.applied_here(call));
             }
+        }
+        if is_awaited && state.batch != last {
+            state.recalled = Some(state.batch);
         }
         let order = if state.in_flight.clear { Order::ClearFirst } else { Order::Apply };
         let struck = state.in_flight.strikes.iter().map(|strike| strike.extent.offset).collect();
@@ -214,11 +222,11 @@ impl Catalog {
         self.roll.verdict(call.segment, call.now.since(asked) >= INTRODUCTION)
     }
 
-    /// Makes the next batch, if there is anything to say.
-    fn prepare(&self, call: &SyncCall, state: &mut State) {
+    /// Makes the next batch, if there is anything to say. To a node that came back there is: the number of the batch.
+    fn prepare(&self, call: &SyncCall, state: &mut State, is_awaited: bool) {
         let strikes = state.strikes.len().min(STRIKES_MAX);
         let mentions = state.mentions.len().min(call.limit);
-        if strikes + mentions > 0 {
+        if strikes + mentions > 0 || is_awaited && state.recalled.is_none() {
             state.batch += 1;
             state.in_flight = Batch {
                 clear: false,

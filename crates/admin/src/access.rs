@@ -13,7 +13,9 @@ use serde_json::json;
 use crate::answer::answer_with;
 use crate::desk::Desk;
 use crate::door::Peer;
-use crate::token::shows;
+use crate::places::DoorCounts;
+use crate::refusals::Refusal;
+use crate::token::refusal_by_token;
 
 /// The rules for calls that remove, move or configure something.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -31,9 +33,16 @@ impl std::fmt::Debug for WriteRules {
     }
 }
 
-/// What a listener does with such calls.
+/// What a listener does with such calls, and where it counts those that it refuses.
 #[derive(Clone, Debug)]
-pub(crate) enum Gate {
+pub(crate) struct Gate {
+    pub(crate) rule: Rule,
+    pub(crate) counts: DoorCounts,
+}
+
+/// Who is let in.
+#[derive(Clone, Debug)]
+pub(crate) enum Rule {
     /// Answers them: with the token, or without one to the loopback address.
     Open(Option<Arc<str>>),
     /// Refuses them and names the address that takes them.
@@ -49,24 +58,38 @@ impl Gate {
 }
 
 async fn check(gate: Gate, request: Request, next: Next) -> Response {
-    match gate {
-        Gate::Open(Some(token)) if !shows(request.headers(), &token) => {
-            let body = refused("this call needs a token: Authorization: Bearer …");
-            let challenge = [(header::WWW_AUTHENTICATE, "Bearer")];
-            (challenge, answer_with(StatusCode::UNAUTHORIZED, body)).into_response()
+    let Some(refusal) = gate.rule.refusal(&request) else { return next.run(request).await };
+    let peer = request.extensions().get::<ConnectInfo<Peer>>().map(|ConnectInfo(Peer(address))| *address);
+    gate.counts.calls().refused(refusal, peer, request.uri().path());
+    gate.rule.answer(refusal)
+}
+
+impl Rule {
+    fn refusal(&self, request: &Request) -> Option<Refusal> {
+        match self {
+            Rule::Open(Some(token)) => refusal_by_token(request.headers(), token),
+            Rule::Open(None) => (!is_local(request)).then_some(Refusal::NotLocal),
+            Rule::Elsewhere(_) => Some(Refusal::Elsewhere),
         }
-        Gate::Open(None) if !is_local(&request) => answer_with(
-            StatusCode::FORBIDDEN,
-            refused(
+    }
+
+    fn answer(&self, refusal: Refusal) -> Response {
+        let unauthorized = |why: &str| {
+            let challenge = [(header::WWW_AUTHENTICATE, "Bearer")];
+            (challenge, answer_with(StatusCode::UNAUTHORIZED, refused(why))).into_response()
+        };
+        let forbidden = |why: &str| answer_with(StatusCode::FORBIDDEN, refused(why));
+        match (refusal, self) {
+            (Refusal::NoToken, _) => unauthorized("this call needs a token: Authorization: Bearer …"),
+            (Refusal::WrongToken, _) => unauthorized("the token of this call is another one than this server's"),
+            (Refusal::Elsewhere, Rule::Elsewhere(address)) => {
+                forbidden(&format!("calls that change something are answered at {address}"))
+            }
+            (Refusal::NotLocal | Refusal::Elsewhere, _) => forbidden(
                 "calls that change something are answered to the loopback address only; from elsewhere they need a \
                  token (setting admin_token_file)",
             ),
-        ),
-        Gate::Open(_) => next.run(request).await,
-        Gate::Elsewhere(address) => answer_with(
-            StatusCode::FORBIDDEN,
-            refused(&format!("calls that change something are answered at {address}")),
-        ),
+        }
     }
 }
 

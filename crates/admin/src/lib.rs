@@ -22,6 +22,7 @@ mod openapi;
 mod places;
 mod pool;
 mod query;
+mod refusals;
 mod server;
 mod tenants;
 mod token;

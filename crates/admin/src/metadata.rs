@@ -1,13 +1,13 @@
 //! The HTTP metadata server of Transfer Engines: one table in memory, the peer's texts, and leases for engines of ours.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
-use axum::extract::{Request, State};
+use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::Response;
 use axum::routing::{any, get};
@@ -17,10 +17,11 @@ use yb_env::Clock;
 use yb_metadata::{Caller, INSTANCE_HEADER, Keys, LEASE_HEADER, Limits, Reply, Table};
 use yb_secure::Security;
 
+use crate::door::Peer;
 use crate::places::DoorCounts;
 use crate::query::Query;
 use crate::server::{AdminError, Site, SiteOptions};
-use crate::token::shows;
+use crate::token::refusal_by_token;
 
 /// Every answer says this, though it is text: clients of the peer's server are used to it.
 const CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application/json; charset=utf-8");
@@ -168,9 +169,12 @@ impl Desk {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn admits(&self, headers: &HeaderMap) -> bool {
-        let Some(token) = &self.options.token else { return true };
-        shows(headers, token)
+    fn admits(&self, headers: &HeaderMap, peer: Option<IpAddr>) -> bool {
+        let refusal = self.options.token.as_ref().and_then(|token| refusal_by_token(headers, token));
+        if let Some(refusal) = refusal {
+            self.options.door.calls().refused(refusal, peer, "/metadata");
+        }
+        refusal.is_none()
     }
 
     async fn body(&self, body: Body, headers: &HeaderMap) -> Result<Vec<u8>, Reply> {
@@ -194,7 +198,8 @@ impl Desk {
 
 async fn answer(State(desk): State<Arc<Desk>>, request: Request) -> Response {
     let (head, body) = request.into_parts();
-    if !desk.admits(&head.headers) {
+    let peer = head.extensions.get::<ConnectInfo<Peer>>().map(|ConnectInfo(Peer(address))| *address);
+    if !desk.admits(&head.headers, peer) {
         return respond(Reply::text(401, "unauthorized"), None);
     }
     let text = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok());

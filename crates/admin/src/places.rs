@@ -5,12 +5,14 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::refusals::Refusals;
+
 /// Most connections; further ones are closed at once.
 const MAX_CONNECTIONS: usize = 1024;
 /// Of these, from one address.
 const MAX_OF_ONE_ADDRESS: usize = 512;
 
-/// Connections that a server refused, for a metrics page. Clones count into the same.
+/// Connections and calls that a server refused, for a metrics page. Clones count into the same.
 #[derive(Clone, Debug, Default)]
 pub struct DoorCounts(Arc<Counters>);
 
@@ -19,6 +21,7 @@ struct Counters {
     open: AtomicU64,
     crowded: AtomicU64,
     crowded_address: AtomicU64,
+    calls: Refusals,
 }
 
 impl DoorCounts {
@@ -31,6 +34,16 @@ impl DoorCounts {
     pub fn refused(&self) -> [(&'static str, u64); 2] {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         [("crowded", of(&self.0.crowded)), ("crowded_address", of(&self.0.crowded_address))]
+    }
+
+    /// Calls refused to who made them so far, by reason: without a token or with another one where one is needed, from another
+    /// host where none is, at the wrong address.
+    pub fn refused_calls(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.0.calls.counts()
+    }
+
+    pub(crate) fn calls(&self) -> &Refusals {
+        &self.0.calls
     }
 }
 

@@ -9,7 +9,7 @@ use axum::Router;
 use tokio::sync::{Semaphore, watch};
 use yb_secure::Security;
 
-use crate::access::{Gate, WriteRules};
+use crate::access::{Gate, Rule, WriteRules};
 use crate::desk::Parts;
 use crate::door::{Door, Peer};
 use crate::handlers::router;
@@ -71,7 +71,8 @@ impl Admin {
     /// See [`AdminError`].
     pub fn start(options: &AdminOptions, parts: Parts) -> Result<Admin, AdminError> {
         let limit = Arc::new(Semaphore::new(options.max_requests.max(1)));
-        let open = Gate::Open(options.write.token.as_deref().map(Arc::from));
+        let rule = Rule::Open(options.write.token.as_deref().map(Arc::from));
+        let open = Gate { rule, counts: parts.door.clone() };
         let mut gate = open.clone();
         let mut write_site = None;
         if let Some(listen) = &options.write.listen {
@@ -79,7 +80,7 @@ impl Admin {
             let counts = parts.door.clone();
             let (thread, what) = ("yb-admin-write", "write");
             let site = Site::start(SiteOptions { thread, what, listen, security: None, counts, pages })?;
-            gate = Gate::Elsewhere(Arc::from(site.address.to_string()));
+            gate.rule = Rule::Elsewhere(Arc::from(site.address.to_string()));
             write_site = Some(site);
         }
         let (listen, counts) = (&options.listen, parts.door.clone());

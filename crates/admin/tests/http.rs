@@ -286,7 +286,9 @@ fn calls_that_change_something_can_be_kept_apart() {
     let write = WriteRules { listen: Some("127.0.0.1:0".to_owned()), token: Some("secret".to_owned()) };
     assert!(!format!("{write:?}").contains("secret"));
     let options = AdminOptions { listen: "127.0.0.1:0".to_owned(), max_requests: 4, write };
-    let admin = Admin::start(&options, Parts::new(Arc::new(Constants))).unwrap();
+    let parts = Parts::new(Arc::new(Constants));
+    let door = parts.door.clone();
+    let admin = Admin::start(&options, parts).unwrap();
     let (status, body) = request(&admin, "POST /api/v1/remove_all");
     assert_eq!(status, 403);
     assert!(body.contains(&admin.write_address().to_string()), "{body}");
@@ -295,6 +297,8 @@ fn calls_that_change_something_can_be_kept_apart() {
     assert_eq!(remove(""), 401);
     assert_eq!(remove("Authorization: Bearer secreT\r\n"), 401);
     assert_eq!(remove("Authorization: Bearer secret\r\n"), 200);
+    let counted: Vec<_> = door.refused_calls().collect();
+    assert_eq!(counted, [("no_token", 1), ("wrong_token", 1), ("not_local", 0), ("wrong_address", 1)]);
     assert_eq!(request_at(admin.write_address(), "GET /role", "").0, 200, "reading needs no token");
 }
 

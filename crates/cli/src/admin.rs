@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::failure::{Exit, Failure, Outcome};
 use crate::http;
+use crate::token::{self, Token};
 
 /// A master at a glance.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -115,7 +116,7 @@ pub fn sample(admin: &str) -> Outcome<Sample> {
 /// # Errors
 /// [`Exit::Unreachable`] if nothing answers there; what the master says if it refuses.
 pub fn call(admin: &str, method: &str, path: &str, body: &str) -> Outcome<Value> {
-    let answer = http::request(admin, method, path, body).map_err(unreachable)?;
+    let (answer, token) = request(admin, method, path, body)?;
     let value: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     if answer.status == 200 {
         return Ok(value);
@@ -126,10 +127,20 @@ pub fn call(admin: &str, method: &str, path: &str, body: &str) -> Outcome<Value>
         None => String::from_utf8_lossy(&answer.body).trim().to_owned(),
     };
     let hint = match answer.status {
-        401 => "\nSet YUEBING_ADMIN_TOKEN to the master's admin_token",
-        _ => "",
+        401 => format!("\n{}", token::hint(token.as_ref())),
+        _ => String::new(),
     };
     Err(Failure::failed(format!("http://{admin}{path}: status {}: {why}{hint}", answer.status)))
+}
+
+/// Sends one request, with the token of the environment if it is one that may need it. Answers that token too.
+///
+/// # Errors
+/// [`Exit::Unreachable`] if nothing answers there; a token that cannot be had.
+pub fn request(admin: &str, method: &str, path: &str, body: &str) -> Outcome<(http::Answer, Option<Token>)> {
+    let token = if method == "GET" { None } else { Token::from_env()? };
+    let call = http::Call { method, path, body, token: token.as_ref().map(|token| token.text.as_str()) };
+    Ok((http::request(admin, &call).map_err(unreachable)?, token))
 }
 
 fn unreachable(error: String) -> Failure {

@@ -10,10 +10,6 @@ use crate::size::bytes;
 
 /// What an answer may cost. `/get_all_keys` of millions of keys fits.
 const BOUNDS: Bounds = Bounds { bytes: 1 << 30, time: Duration::from_secs(300) };
-/// Where the token stands that calls which change something need, if the master has one (setting `admin_token`).
-const TOKEN: &str = "YUEBING_ADMIN_TOKEN";
-/// Or the file in whose first line it is.
-const TOKEN_FILE: &str = "YUEBING_ADMIN_TOKEN_FILE";
 /// How long a connection, and each piece of an answer, is waited for.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Read at a time.
@@ -61,26 +57,41 @@ pub struct Answer {
     pub body: Vec<u8>,
 }
 
+/// A request.
+#[derive(Clone, Copy)]
+pub struct Call<'c> {
+    /// The method.
+    pub method: &'c str,
+    /// Path and query.
+    pub path: &'c str,
+    /// JSON, or nothing.
+    pub body: &'c str,
+    /// Shown as `Authorization: Bearer`.
+    pub token: Option<&'c str>,
+}
+
 /// Asks `address` (host:port) for `path`.
 ///
 /// # Errors
 /// A text naming the address and what the connection said.
 pub fn get(address: &str, path: &str) -> Result<Answer, String> {
-    request(address, "GET", path, "")
+    request(address, &Call { method: "GET", path, body: "", token: None })
 }
 
-/// Sends `address` (host:port) a request of any method, with a body of JSON or none.
+/// Sends `address` (host:port) a request of any method, with a body of JSON or none, and a token: that of the environment, for a
+/// call that changes something.
 ///
 /// # Errors
 /// A text naming the address and what the connection said.
-pub fn request(address: &str, method: &str, path: &str, body: &str) -> Result<Answer, String> {
+pub fn request(address: &str, call: &Call<'_>) -> Result<Answer, String> {
+    let path = call.path;
     let failed = |what: &str, error: &dyn std::fmt::Display| format!("http://{address}{path}: {what}: {error}");
     let targets = address.to_socket_addrs().map_err(|e| failed("cannot resolve", &e))?;
     let mut last = failed("cannot resolve", &"no address");
     for target in targets {
         match TcpStream::connect_timeout(&target, TIMEOUT) {
             Ok(stream) => {
-                let answer = exchange(stream, &head(address, method, path, body), body);
+                let answer = exchange(stream, &head(address, call), call.body);
                 return answer.map_err(|error| match error.kind() {
                     ErrorKind::WouldBlock | ErrorKind::TimedOut => {
                         failed("no answer", &format_args!("nothing within {} s", TIMEOUT.as_secs()))
@@ -94,23 +105,14 @@ pub fn request(address: &str, method: &str, path: &str, body: &str) -> Result<An
     Err(last)
 }
 
-fn head(host: &str, method: &str, path: &str, body: &str) -> String {
+fn head(host: &str, call: &Call<'_>) -> String {
+    let Call { method, path, body, token } = *call;
     let about = match body {
         "" if method == "GET" => String::new(),
         _ => format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len()),
     };
-    let token = token().filter(|token| method != "GET" && !token.contains(['\r', '\n']));
     let token = token.map_or(String::new(), |token| format!("Authorization: Bearer {token}\r\n"));
     format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nAccept: */*\r\n{token}{about}\r\n")
-}
-
-/// From the variable, or the first line of the file that the other one names.
-fn token() -> Option<String> {
-    let variable = |name| std::env::var(name).ok().filter(|text: &String| !text.is_empty());
-    variable(TOKEN).or_else(|| {
-        let text = std::fs::read_to_string(variable(TOKEN_FILE)?).ok()?;
-        text.lines().next().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty())
-    })
 }
 
 fn exchange(mut stream: TcpStream, head: &str, body: &str) -> std::io::Result<Answer> {

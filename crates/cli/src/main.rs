@@ -18,6 +18,7 @@ mod progress;
 mod signals;
 mod size;
 mod supervise;
+mod token;
 
 use std::ffi::OsString;
 use std::path::Path;

@@ -172,6 +172,32 @@ fn hostile_bytes() -> Vec<Vec<u8>> {
     all
 }
 
+/// A command whose token cannot be read, or is not the master's, says so; and the master says and counts what it refused.
+fn tokens_are_named_for_what_they_are(pool: &Pool) {
+    let set = |variable: &str, value: &str| {
+        let mut command = pool.friend();
+        command.env_remove("YUEBING_ADMIN_TOKEN_FILE").env(variable, value);
+        run(command, &["config", "set", "v=2"])
+    };
+    let missing = pool.folder.path().join("no-such-token");
+    let unreadable = set("YUEBING_ADMIN_TOKEN_FILE", missing.to_str().unwrap());
+    let wrong = set("YUEBING_ADMIN_TOKEN", "another");
+    let said = |output: &Output, text: &str| {
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(1) && error.contains(text), "{error}");
+    };
+    said(&unreadable, "no-such-token) cannot be read: No such file");
+    said(&wrong, "the token of YUEBING_ADMIN_TOKEN is not the master's");
+    let counted = |reason: &str| {
+        pool.metric(&format!("yuebing_http_calls_refused_total{{server=\"admin\",reason=\"{reason}\"}}"))
+    };
+    assert_eq!((counted("no_token"), counted("wrong_token")), (1, 1));
+    wait_until("the master says so", || {
+        let log = pool.log("master");
+        log.lines().any(|line| line.contains("http_refused") && line.contains("wrong_token"))
+    });
+}
+
 fn a_hostile_network(wire: Wire) {
     let pool = Pool::start(wire);
     let file = pool.folder.path().join("file");
@@ -181,6 +207,7 @@ fn a_hostile_network(wire: Wire) {
     assert!(put.status.success(), "{wire:?}: {}", String::from_utf8_lossy(&put.stderr));
     let before = pool.http("POST /api/v1/remove_all", "");
     assert!(before.contains(" 401 "), "{before}");
+    tokens_are_named_for_what_they_are(&pool);
 
     for port in [pool.master, pool.dummies, pool.handshake, pool.data, pool.admin] {
         hostile_bytes().iter().for_each(|bytes| drop(say(port, bytes)));

@@ -1,23 +1,13 @@
 //! Who was let in and who was not: counters, and one line in the log per address.
 
-use std::collections::BTreeMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
-use parking_lot::Mutex;
 use yb_types::MonotonicTime;
 
 use crate::hello::Refusal;
+use crate::news::News;
 use crate::shake::SecureError;
-
-/// Addresses that are remembered as named in the log.
-const NAMED: usize = 1024;
-/// Reasons that are remembered of one address: nobody takes the places of others.
-const REASONS: usize = 16;
-/// After how long an address is named again.
-const AGAIN: Duration = Duration::from_secs(600);
 
 /// What a connection was refused for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,8 +79,7 @@ counters! {
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     pub(crate) counters: Counters,
-    /// By address and fingerprint of the reason: who mends one thing wants to read of the next.
-    named: Mutex<BTreeMap<(IpAddr, u64), MonotonicTime>>,
+    news: News,
 }
 
 impl Watch {
@@ -122,31 +111,9 @@ impl Watch {
             Why::Failed(error) => (&counters.refused_other, error.to_string()),
         };
         counter.fetch_add(1, Ordering::Relaxed);
-        if self.is_news(peer, &reason, now) {
+        if self.news.is_news(peer, &reason, now) {
             tracing::warn!(event = "connection_refused", plane, %peer, reason, "a connection was refused");
         }
-    }
-
-    fn is_news(&self, peer: IpAddr, reason: &str, now: MonotonicTime) -> bool {
-        let mut fingerprint = DefaultHasher::new();
-        reason.hash(&mut fingerprint);
-        let key = (peer, fingerprint.finish());
-        let mut named = self.named.lock();
-        if named.get(&key).is_some_and(|since| now.since(*since) < AGAIN) {
-            return false;
-        }
-        let is_full = |named: &BTreeMap<(IpAddr, u64), MonotonicTime>| {
-            named.len() >= NAMED || named.range((peer, 0)..=(peer, u64::MAX)).count() >= REASONS
-        };
-        if is_full(&named) {
-            named.retain(|_, since| now.since(*since) < AGAIN);
-        }
-        // From so many addresses at once, or so many reasons of one: the counters tell.
-        if is_full(&named) {
-            return false;
-        }
-        named.insert(key, now);
-        true
     }
 }
 
@@ -154,29 +121,10 @@ impl Watch {
 mod tests {
     use super::*;
 
-    fn address(n: u32) -> IpAddr {
-        IpAddr::from(n.to_be_bytes())
-    }
-
     #[test]
-    fn an_address_is_named_once_for_a_reason_and_again_much_later() {
+    fn every_refusal_is_counted() {
         let (watch, now) = (Watch::default(), MonotonicTime(1 << 40));
-        let news = |n: u32, reason: &str, now| watch.is_news(address(n), reason, now);
-        assert!(news(1, "secret", now) && !news(1, "secret", now) && news(2, "secret", now));
-        assert!(news(1, "no certificate", now) && news(1, "expired", now), "who mended one thing reads of the next");
-        (0..5000).for_each(|n| watch.refused("rpc", address(n), &Why::Plain, now));
+        (0..5000_u32).for_each(|n| watch.refused("rpc", IpAddr::from(n.to_be_bytes()), &Why::Plain, now));
         assert_eq!(watch.counters.stats().refused_plain, 5000);
-        assert!(watch.named.lock().len() <= NAMED);
-        assert!(news(1, "secret", now + AGAIN));
-    }
-
-    #[test]
-    fn one_address_does_not_take_the_places_of_others() {
-        let (watch, now) = (Watch::default(), MonotonicTime(1 << 40));
-        for n in 0..5000 {
-            watch.refused("rpc", address(1), &Why::Failed(SecureError::Tls(format!("made up {n}"))), now);
-        }
-        assert!(watch.named.lock().len() <= REASONS);
-        assert!(watch.is_news(address(2), "secret", now));
     }
 }

@@ -14,7 +14,7 @@ use crate::connect;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::signals::Signals;
 use crate::size::bytes;
-use crate::{http, output};
+use crate::{output, token};
 
 /// Between two questions.
 const PERIOD: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
@@ -211,15 +211,9 @@ fn query(admin: &str, id: &str) -> Outcome<Job> {
 }
 
 fn ask<T: serde::de::DeserializeOwned>(admin: &str, method: &str, path: &str, body: &str) -> Outcome<T> {
-    let unreachable = |error: String| {
-        Failure::new(
-            Exit::Unreachable,
-            format!("{error}\nIs this the master's admin port? Name it with --admin host:port."),
-        )
-    };
-    let answer = http::request(admin, method, path, body).map_err(unreachable)?;
+    let (answer, token) = admin::request(admin, method, path, body)?;
     if answer.status == 401 {
-        let text = "set YUEBING_ADMIN_TOKEN, or YUEBING_ADMIN_TOKEN_FILE, to the master's admin_token";
+        let text = token::hint(token.as_ref());
         return Err(Failure::failed(format!("http://{admin}{path}: this call needs a token: {text}")));
     }
     serde_json::from_slice(&answer.body).map_err(|_| {

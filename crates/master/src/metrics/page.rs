@@ -32,6 +32,7 @@ pub(crate) fn write_page(shared: &Shared) -> String {
     write_server(&mut out, &shared.server_counts());
     write_security(&mut out, shared.security());
     write_doors(&mut out, &shared.doors);
+    write_refused_calls(&mut out, &shared.doors);
     write_process(&mut out, shared, &stats, &memory);
     write_unfed(&mut out);
     out.into_string()
@@ -302,6 +303,21 @@ fn write_doors(out: &mut TextWriter, doors: &HttpDoors) {
     out.family(name, "counter", "HTTP connections closed at accept: too many together, or of one address");
     for (server, counts) in servers {
         for (reason, count) in counts.refused() {
+            out.sample(name, &[("server", server), ("reason", reason)], count);
+        }
+    }
+}
+
+/// Calls that the HTTP servers refused to who made them.
+fn write_refused_calls(out: &mut TextWriter, doors: &HttpDoors) {
+    let name = "yuebing_http_calls_refused_total";
+    out.family(
+        name,
+        "counter",
+        "HTTP calls refused: no token or another one, not from this host, at the wrong address",
+    );
+    for (server, counts) in [("admin", &doors.admin), ("metadata", &doors.metadata)] {
+        for (reason, count) in counts.refused_calls() {
             out.sample(name, &[("server", server), ("reason", reason)], count);
         }
     }

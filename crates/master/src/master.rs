@@ -84,6 +84,7 @@ impl Master {
         let (listeners, versions): (Vec<_>, Vec<_>) = config.listeners().into_iter().unzip();
         let mut shared = shared(&config, &versions)?;
         let journal = config.journal.as_ref().map(|options| Journal::open(options, &shared.catalog)).transpose()?;
+        shared.journal_before = journal.as_ref().map(Journal::before);
         let metrics = &shared.metrics;
         let (lane, wait, run) = (metrics.shared_lane().clone(), metrics.slow_wait, metrics.slow_run);
         shared.slow = SlowLane::start(config.clock.clone(), SlowMeter { lane, wait, run })?;
@@ -299,6 +300,7 @@ pub(crate) fn shared(config: &MasterConfig, versions: &[WireVersion]) -> Result<
         janitor: Waker::default(),
         journal: Waker::default(),
         journal_in_use: AtomicBool::new(false),
+        journal_before: None,
         generation_noted: AtomicU64::new(0),
         waiting: WaitingRoom::new(config.put_wait),
         slow: SlowLane::closed(config.clock.clone()),

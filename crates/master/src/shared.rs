@@ -56,6 +56,8 @@ pub(crate) struct Shared {
     pub(crate) journal: Waker,
     /// Whether there is a log, and it is written.
     pub(crate) journal_in_use: AtomicBool,
+    /// What became of the log that was there at the start; `None`: no log is kept.
+    pub(crate) journal_before: Option<crate::journal::Before>,
     /// When a client at the wrong port was last logged, in nanoseconds; 0: never.
     pub(crate) generation_noted: AtomicU64,
     pub(crate) waiting: WaitingRoom,

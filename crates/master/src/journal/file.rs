@@ -40,6 +40,34 @@ pub(super) struct LogFile {
 pub(super) struct Found {
     pub(super) file: LogFile,
     pub(super) image: Image,
+    pub(super) before: Before,
+}
+
+/// What became of the log that was there at the start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Before {
+    /// There was none.
+    Nothing,
+    /// It was read.
+    Read,
+    /// Too old, or of another start of the host.
+    NotUsed,
+    /// Damaged and put aside.
+    Damaged,
+}
+
+impl Before {
+    pub(crate) const ALL: [Before; 4] = [Before::Nothing, Before::Read, Before::NotUsed, Before::Damaged];
+
+    /// Its word on the page of metrics.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Before::Nothing => "nothing",
+            Before::Read => "read",
+            Before::NotUsed => "not_used",
+            Before::Damaged => "damaged",
+        }
+    }
 }
 
 impl JournalOptions {
@@ -96,34 +124,33 @@ impl LogFile {
             Err(error) => return Err(options.failed(&error)),
         };
         let (head, sync) = (boot.clone(), options.sync);
-        let image = Image {
-            boot: head,
-            synced: sync,
-            ..log.map_or_else(Image::default, |log| use_of(options, &log, epoch_ms))
-        };
+        let (image, before) =
+            log.map_or_else(|| (Image::default(), Before::Nothing), |log| use_of(options, &log, epoch_ms));
+        let image = Image { boot: head, synced: sync, ..image };
         let mut file =
             LogFile { path: path.clone(), file: None, doomed: false, sync, boot, len: 0, snapshot: 0, _lock: lock };
         file.write_anew(&image).map_err(|error| options.failed(&error))?;
-        Ok(Found { file, image })
+        Ok(Found { file, image, before })
     }
 
     /// Appends records; they are durable when this returns. A log that cannot be written is removed, as it would say what is
-    /// not so, and the master goes on without.
+    /// not so, and the master goes on without. Answers the bytes that were written, none when there is no log any more.
     ///
     /// # Errors
     /// It can be neither written nor removed: nothing may count on what it does not say.
-    pub(super) fn append(&mut self, records: &[u8]) -> io::Result<()> {
+    pub(super) fn append(&mut self, records: &[u8]) -> io::Result<u64> {
         if self.doomed {
-            return self.remove();
+            return self.remove().map(|()| 0);
         }
-        let Some(file) = &mut self.file else { return Ok(()) };
+        let Some(file) = &mut self.file else { return Ok(0) };
         let written = file.write_all(records).and_then(|()| if self.sync { file.sync_data() } else { Ok(()) });
         match written {
             Ok(()) => {
-                self.len += records.len() as u64;
-                Ok(())
+                let bytes = records.len() as u64;
+                self.len += bytes;
+                Ok(bytes)
             }
-            Err(error) => self.give_up(&error),
+            Err(error) => self.give_up(&error).map(|()| 0),
         }
     }
 
@@ -204,14 +231,14 @@ fn sync_directory(path: &Path) -> io::Result<()> {
 }
 
 /// What may be used of a log: all of it, or nothing.
-fn use_of(options: &JournalOptions, log: &[u8], epoch_ms: u64) -> Image {
+fn use_of(options: &JournalOptions, log: &[u8], epoch_ms: u64) -> (Image, Before) {
     let image = match yb_journal::read(log) {
         Ok(image) => image,
         Err(damage) => {
             let kept = beside(&options.path, ".damaged");
             let moved = std::fs::rename(&options.path, &kept).is_ok();
             tracing::error!(event = "journal_damaged", %damage, path = ?options.path, kept = ?moved.then_some(kept), "the log is not used: what came before the damage may have been overwritten since");
-            return Image::default();
+            return (Image::default(), Before::Damaged);
         }
     };
     let torn = log.len() as u64 - image.whole;
@@ -229,8 +256,8 @@ fn use_of(options: &JournalOptions, log: &[u8], epoch_ms: u64) -> Image {
     } else if epoch_ms.saturating_sub(image.alive_ms) > max_age || image.alive_ms.saturating_sub(epoch_ms) > slack {
         "its master was last heard of longer ago than journal_max_age, or the clock was set: others may have had the nodes meanwhile"
     } else {
-        return image;
+        return (image, Before::Read);
     };
     tracing::warn!(event = "journal_not_used", path = ?options.path, "the log is not used: {why}");
-    Image::default()
+    (Image::default(), Before::NotUsed)
 }

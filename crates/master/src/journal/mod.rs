@@ -16,6 +16,7 @@ use std::time::Duration;
 use yb_catalog::{Catalog, Roster};
 use yb_journal::RosterNote;
 
+pub(crate) use self::file::Before;
 use self::file::{Found, LogFile};
 use self::scribe::Scribe;
 use crate::metrics::MasterMetrics;
@@ -52,12 +53,13 @@ const STUCK: Duration = Duration::from_secs(1);
 pub(crate) struct Journal {
     file: LogFile,
     scribe: Scribe,
+    before: Before,
 }
 
 impl Journal {
     /// Opens the log and tells the catalog which segments it knows. To be called before clients are answered.
     pub(crate) fn open(options: &JournalOptions, catalog: &Catalog) -> Result<Journal, JournalError> {
-        let Found { mut file, image } = LogFile::open(options, yb_env::epoch_millis())?;
+        let Found { mut file, image, before } = LogFile::open(options, yb_env::epoch_millis())?;
         let objects: usize = image.segments.values().map(yb_journal::Held::len).sum();
         tracing::info!(
             event = "journal_opened", path = ?options.path, segments = image.segments.len(), objects,
@@ -71,7 +73,12 @@ impl Journal {
         let mut scribe = Scribe::new(image, catalog.settings().first_replica_id, yb_env::epoch_millis());
         file.append(scribe.waiting()).map_err(|error| options.failed(&error))?;
         scribe.committed(catalog, yb_types::MonotonicTime::default());
-        Ok(Journal { file, scribe })
+        Ok(Journal { file, scribe, before })
+    }
+
+    /// What became of the log of the life before.
+    pub(crate) fn before(&self) -> Before {
+        self.before
     }
 
     /// One look at everything, and what the page says of the log.
@@ -93,13 +100,18 @@ impl Journal {
         let more = self.scribe.gather(catalog, now, yb_env::epoch_millis());
         let waiting = self.scribe.waiting();
         if !waiting.is_empty() {
-            let bytes = waiting.len() as u64;
-            if let Err(error) = self.file.append(waiting) {
-                tracing::error!(event = "journal_stuck", %error, "the log can be neither written nor removed: space that comes free is not used again until it can");
-                return Some(STUCK);
+            match self.file.append(waiting) {
+                // It was given up, now or before.
+                Ok(0) => {}
+                Ok(bytes) => {
+                    lane.add(metrics.journal_commits, 1);
+                    lane.add(metrics.journal_bytes, bytes);
+                }
+                Err(error) => {
+                    tracing::error!(event = "journal_stuck", %error, "the log can be neither written nor removed: space that comes free is not used again until it can");
+                    return Some(STUCK);
+                }
             }
-            lane.add(metrics.journal_commits, 1);
-            lane.add(metrics.journal_bytes, bytes);
         }
         let read = self.scribe.committed(catalog, now);
         count_read(metrics, &read);

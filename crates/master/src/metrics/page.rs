@@ -12,6 +12,7 @@ use yb_types::SegmentStatus;
 use super::MasterMetrics;
 use super::peer::write_unfed;
 use super::process::ProcessMemory;
+use crate::journal::Before;
 use crate::shared::{HttpDoors, Shared};
 
 /// The whole page.
@@ -25,8 +26,7 @@ pub(crate) fn write_page(shared: &Shared) -> String {
     write_weights(&mut out, shared);
     write_clients(&mut out, shared, &stats);
     write_tenants(&mut out, shared);
-    let log = u8::from(shared.journal_in_use.load(Ordering::Relaxed));
-    out.gauge("yuebing_journal_in_use", "1: this master keeps a log (journal_file), and it is written", log);
+    write_log(&mut out, shared);
     shared.metrics.metrics.write(&mut out);
     write_queues(&mut out, shared);
     write_server(&mut out, &shared.server_counts());
@@ -36,6 +36,18 @@ pub(crate) fn write_page(shared: &Shared) -> String {
     write_process(&mut out, shared, &stats, &memory);
     write_unfed(&mut out);
     out.into_string()
+}
+
+/// The log of the master: whether it is written, and what became of the one before.
+fn write_log(out: &mut TextWriter, shared: &Shared) {
+    let in_use = u8::from(shared.journal_in_use.load(Ordering::Relaxed));
+    out.gauge("yuebing_journal_in_use", "1: this master keeps a log (journal_file), and it is written", in_use);
+    let name = "yuebing_journal_at_start";
+    out.family(name, "gauge", "1: what became of the log that was there at the start; all 0: no log is kept");
+    for found in Before::ALL {
+        let value = u8::from(shared.journal_before == Some(found));
+        out.sample(name, &[("found", found.word())], value);
+    }
 }
 
 /// Puts that found no space, each once: one that waited for space tried several times.

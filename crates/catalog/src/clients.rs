@@ -96,7 +96,7 @@ struct Turn {
 }
 
 /// If nobody looked for this long, the master itself was held up, and the clients' time stood still too.
-const CHECK_LATE: Duration = Duration::from_secs(2);
+pub(crate) const CHECK_LATE: Duration = Duration::from_secs(2);
 
 /// A client at whose address another one answers, or nobody, has this long to ping; clients ping every second.
 const DOUBT: Duration = Duration::from_secs(3);

@@ -157,7 +157,10 @@ impl Catalog {
                 self.counters.add(|c| &c.clients_offline, 1);
             }
         }
-        let quiet_until = registry.quiet_until(&segment).max(rests_until);
+        let mut quiet_until = registry.quiet_until(&segment).max(rests_until);
+        if registry.keepers().has_strayed(client) {
+            quiet_until = quiet_until.max(now + self.longest_offer());
+        }
         let room = Arc::clone(self.segments.room());
         let feed = registry.keepers().feed(client, segment.id, *again);
         self.segments.note_feed(feed.is_some());

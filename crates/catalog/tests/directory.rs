@@ -252,7 +252,7 @@ fn a_node_that_was_another_masters_meanwhile_is_a_new_one() {
     assert!(nodes[0].entries.is_empty());
     second.advance(11 * SECOND);
     assert!(second.start(1, "of the second", 100).is_err(), "the first one may still offer it");
-    second.advance(10 * SECOND);
+    second.advance(12 * SECOND);
     second.put("of the second", 100);
     nodes[0].settle(&second, 1);
     assert_eq!(second.get("of the second").unwrap().replicas[0].1, place, "the same bytes");
@@ -273,7 +273,7 @@ fn a_node_that_was_another_masters_meanwhile_is_a_new_one() {
     assert_eq!(first.catalog.was_elsewhere(&nodes[0].call(1, first.now, 5)), Whereabouts::Here);
     assert!(first.get("of the first").is_err());
     assert!(first.start(1, "anew", 100).is_err(), "the second one may still offer it");
-    first.advance(21 * SECOND);
+    first.advance(23 * SECOND);
     first.put("anew", 100);
     first.catalog.assert_consistent();
 }
@@ -340,7 +340,7 @@ fn a_directory_that_comes_too_late_is_struck_out() {
     nodes[0].settle(&next, 1);
     assert!(next.get("a").is_err() && nodes[0].entries.is_empty());
     // So late the master before may have been alive until now.
-    next.advance(21 * SECOND);
+    next.advance(23 * SECOND);
     next.put("a", 5);
 }
 

@@ -43,7 +43,7 @@ fn follows_another(node: &mut Node) -> Pool {
     second.advance(600 * SECOND);
     join(&mut second, 1, node);
     node.settle(&second, 1);
-    second.advance(21 * SECOND);
+    second.advance(23 * SECOND);
     second.put("of the second", 100);
     node.settle(&second, 1);
     second
@@ -140,4 +140,38 @@ fn a_node_that_went_before_it_had_heard_anything_is_asked_whom_it_followed_too()
     pool.advance(SECOND / 2);
     assert_eq!(pool.catalog.was_elsewhere(&node.call(1, pool.now, 5)), Whereabouts::Elsewhere);
     assert!(!is_offered(&pool, "a"));
+}
+
+/// A master that has just begun takes the one before for its forerunner, but not one that a node went to and came back from.
+#[test]
+fn memory_of_a_node_that_went_to_another_master_and_came_back_rests_also_under_a_young_one() {
+    let now = MonotonicTime::from_millis(3_600_000);
+    let settings = CatalogSettings { lease_ttl: SECOND / 2, ..settings(1) };
+    let mut pool = master_with(settings, &[Node::default()], now);
+    let mut node = Node::default();
+    pool.advance(SECOND * 4);
+    pool.put("a", 100);
+    node.settle(&pool, 1);
+    let mut second = master(2, &[], now);
+    join(&mut second, 1, &node);
+    node.settle(&second, 1);
+
+    assert_eq!(pool.catalog.was_elsewhere(&node.call(1, pool.now, 5)), Whereabouts::Unclear);
+    pool.advance(SECOND / 2);
+    assert_eq!(pool.catalog.was_elsewhere(&node.call(1, pool.now, 5)), Whereabouts::Elsewhere);
+    pool.catalog.disown(client(100), pool.now, &mut pool.effects);
+    pool.upkeep();
+    for keeper in [Keeper::Filled, Keeper::Empty] {
+        pool.catalog.expect_directory(client(100), keeper);
+        let segments = vec![segment(1, "s1", SEGMENT)];
+        pool.catalog.remount(segments, client(100), pool.now, &mut pool.effects).unwrap();
+        node.clone().settle(&pool, 1);
+        pool.advance(SECOND * 14);
+        assert!(pool.start(1, "b", 100).is_err(), "the second one may still offer it, and its readers read");
+        pool.advance(SECOND + SECOND / 10);
+        pool.put("b", 100);
+        let id = segment(1, "s1", SEGMENT).id;
+        pool.catalog.unmount(id, client(100), pool.now, &mut pool.effects).unwrap();
+        pool.upkeep();
+    }
 }

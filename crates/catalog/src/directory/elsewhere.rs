@@ -20,6 +20,7 @@ use yb_types::{ClientId, MonotonicTime};
 use super::feed::{Feed, Phase, State};
 use super::tell::SyncCall;
 use crate::catalog::Catalog;
+use crate::clients::CHECK_LATE;
 use crate::effects::{Effects, UnmountCause};
 use crate::planted::{Fault, planted};
 use crate::segment::{MountedSegment, Reach};
@@ -61,6 +62,7 @@ impl Catalog {
         let mut clients = self.clients.lock();
         let mut registry = self.segments.registry();
         clients.set_strange(client);
+        registry.keepers().stray(client);
         self.unmount_all_of(&mut registry, &[(client, UnmountCause::Elsewhere)].into(), now, effects);
     }
 
@@ -87,8 +89,14 @@ impl Catalog {
         // Not from the registry: that is locked before feeds.
         let born = self.roll.born_by(now);
         if now > born + self.settings.client_ttl {
-            segment.rest_until(now + self.settings.client_ttl + self.longest_use());
+            segment.rest_until(now + self.longest_offer());
         }
+    }
+
+    /// So long another master that lives may offer what lies with a node that left it, and its readers may read on: it may
+    /// look late at who is silent.
+    pub(crate) fn longest_offer(&self) -> Duration {
+        self.settings.client_ttl + CHECK_LATE + self.longest_use()
     }
 }
 

@@ -22,7 +22,7 @@ mod relearning;
 mod roster;
 mod tell;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use yb_types::{ClientId, ReplicaId, SegmentId};
@@ -82,6 +82,8 @@ pub enum Keeper {
 #[derive(Default)]
 pub(crate) struct Keepers {
     clients: BTreeMap<ClientId, Keeper>,
+    /// They went from this master to another one and came back: that one is no forerunner of this one.
+    strayed: BTreeSet<ClientId>,
     pub log: Option<LogBook>,
 }
 
@@ -95,6 +97,18 @@ impl Keepers {
         } else if self.clients.len() < KEEPERS_MAX || self.clients.contains_key(&client) {
             self.clients.insert(client, keeper);
         }
+    }
+
+    /// Another master had this client, while this one lived.
+    pub fn stray(&mut self, client: ClientId) {
+        if self.strayed.len() < KEEPERS_MAX {
+            self.strayed.insert(client);
+        }
+    }
+
+    /// Whether another master had this client, while this one lived.
+    pub fn has_strayed(&self, client: ClientId) -> bool {
+        self.strayed.contains(&client)
     }
 
     /// The feed of a segment that this client mounts. `again`: it says that the memory was in the pool before.

@@ -98,8 +98,12 @@ impl Catalog {
         if call.incarnation == incarnation {
             (state.is_followed, state.doubted) = (true, None);
         }
-        if !is_awaited {
-            state.named.get_or_insert(call.incarnation);
+        if !is_awaited && state.named.is_none() {
+            state.named = Some(call.incarnation);
+            if matches!(state.phase, Phase::Live) && call.incarnation != 0 && call.incarnation != incarnation {
+                // It brings nothing, but another master may have given its memory out.
+                self.rest_after(&segment, call.now);
+            }
         }
         let last = state.batch;
         let roster = self.roll.number();

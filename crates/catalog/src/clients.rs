@@ -127,6 +127,12 @@ impl Clients {
         Sign::Fine
     }
 
+    /// For how long nobody has heard of a client that is not offered to readers; `None`: it is offered, or not known.
+    pub fn silence(&self, client: ClientId, now: MonotonicTime) -> Option<Duration> {
+        let known = self.by_id.get(&client).filter(|known| known.reach >= Reach::Offline)?;
+        Some(now.since(known.last_seen))
+    }
+
     pub fn is_good(&self, client: ClientId) -> bool {
         self.by_id.get(&client).is_some_and(|known| known.in_good_standing)
     }

@@ -72,6 +72,7 @@ mod upkeep;
 mod upsert;
 mod vacancy;
 mod view;
+mod why;
 
 pub use catalog::{Caller, Catalog};
 pub use clients::ClientReport;
@@ -106,5 +107,6 @@ pub use tenants::{ClearCursor, PolicyRefusal, TenantQuota, TenantSums, Tenants, 
 pub use tiers::{Errand, Offloaded, PromotionCall};
 pub use vacancy::Vacancy;
 pub use view::{DiskView, ObjectView, ReplicaView};
+pub use why::{Hindrance, NodeName, Usage};
 pub use yb_alloc::{Alignment, Cutting};
 pub use yb_evict::{PolicyKind, UnknownPolicy};

@@ -238,6 +238,11 @@ impl MountedSegment {
         largest
     }
 
+    /// The same as it was last told, without the lock.
+    pub(crate) fn about_largest_free(&self) -> ByteLen {
+        ByteLen(self.busy.largest_free.load(Ordering::Relaxed))
+    }
+
     /// Whether it is mounted: its extents are accounted for.
     pub(crate) fn is_live(&self) -> bool {
         self.reach() != Reach::Gone

@@ -16,6 +16,8 @@ pub struct Vacancy {
     pub used: ByteLen,
     /// Bytes of all of them.
     pub capacity: ByteLen,
+    /// The largest free piece, as far as is known without asking each of them.
+    pub largest_free: ByteLen,
     /// Whether all of them take nothing for a while, since somebody may still read there.
     pub resting: bool,
 }
@@ -33,6 +35,7 @@ impl Catalog {
             largest: open.iter().map(|segment| segment.capacity()).max().unwrap_or_default(),
             used: ByteLen(sum(MountedSegment::used)),
             capacity: ByteLen(sum(MountedSegment::capacity)),
+            largest_free: open.iter().map(|segment| segment.about_largest_free()).max().unwrap_or_default(),
             resting: !open.is_empty() && open.iter().all(|segment| segment.is_resting(now)),
         }
     }

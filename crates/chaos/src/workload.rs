@@ -255,7 +255,7 @@ fn write_failure(error: Error) -> Outcome {
 fn failure(error: Error) -> Outcome {
     let text = match error {
         Error::NotFound => return Outcome::Absent,
-        Error::Busy => return Outcome::Refused("busy".into()),
+        Error::Busy(_) => return Outcome::Refused("busy".into()),
         Error::NoSpace(_) => return Outcome::Refused("no room".into()),
         Error::LeaseExpired => "lease expired".to_owned(),
         Error::Corrupt { .. } => "checksum".to_owned(),

@@ -141,7 +141,7 @@ fn read_the_dead(client: &Client, lost: &[u64]) -> OfTheDead {
         match &answer {
             Ok(()) => found.right += 1,
             Err(Error::Transfer(failure)) => assert!(failure.peer.starts_with("127.0.0.1:"), "{failure}"),
-            Err(Error::NotFound | Error::Busy | Error::NoReadableReplica) => {}
+            Err(Error::NotFound | Error::Busy(_) | Error::NoReadableReplica) => {}
             Err(other) => panic!("{other}"),
         }
         found.failed += usize::from(answer.is_err());

@@ -26,6 +26,7 @@ use crate::pace::Pace;
 use crate::report::Told;
 use crate::room::RoomKnown;
 use crate::suspects::{Failing, Suspects};
+use crate::why::Questions;
 use crate::{CallLimits, ClientConfig, Error, Health, MemoryRange, Result};
 
 /// Time that a client without a segment gives the master to show that it lives.
@@ -67,6 +68,8 @@ pub(crate) struct Core {
     pub(crate) closed: AtomicBool,
     pub(crate) sessions: Sessions,
     pub(crate) room_known: RoomKnown,
+    /// How often the master may be asked why calls failed.
+    pub(crate) questions: Questions,
     /// Puts under way.
     pub(crate) puts: Arc<AtomicUsize>,
 }

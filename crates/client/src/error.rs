@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use yb_types::ErrorCode;
 
-use crate::NoRoom;
+use crate::{NoRoom, Why};
 
 /// What a call of this crate answers.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -20,11 +20,9 @@ pub enum Error {
     /// The pool has no such object.
     #[error("no such object")]
     NotFound,
-    /// Another writer holds the key and has not finished; it may be tried again.
-    #[error(
-        "another writer has not finished with this object, or the node that has it does not answer (`yuebing segments` shows it as OFFLINE); try again"
-    )]
-    Busy,
+    /// Another writer holds the key and has not finished, or the node that has the object is silent; it may be tried again.
+    #[error("{}", busy(.0))]
+    Busy(Why),
     /// No segment has room for the object.
     #[error("{0}")]
     NoSpace(NoRoom),
@@ -54,12 +52,14 @@ pub enum Error {
         buffer: u64,
     },
     /// The master refused.
-    #[error("the master refused {rpc}: {code}")]
+    #[error("the master refused {rpc}: {code}{}", told(.why))]
     Refused {
         /// The request.
         rpc: &'static str,
         /// Its answer.
         code: ErrorCode,
+        /// What stood in the way, for some of the answers.
+        why: Why,
     },
     /// The master's RPC layer rejected the request: no such function there, or the handler failed.
     #[error("the master rejected {rpc} with RPC error {code}: {message}")]
@@ -101,6 +101,21 @@ pub enum Error {
     /// The client was closed.
     #[error("the client is closed")]
     Closed,
+}
+
+/// What is known of a key that cannot be read or written now.
+fn busy(why: &Why) -> String {
+    match why.finding() {
+        Some(finding) => format!("the object is not ready: {finding}, when the master was asked; try again"),
+        None => "another writer has not finished with this object, or the node that has it does not answer (`yuebing segments` \
+                 shows it as OFFLINE); try again"
+            .to_owned(),
+    }
+}
+
+/// What else is known of a refusal.
+fn told(why: &Why) -> String {
+    why.finding().map_or_else(String::new, |finding| format!(": {finding}, when the master was asked"))
 }
 
 /// Bytes that could not be moved.
@@ -168,10 +183,10 @@ impl Error {
     pub fn from_master(rpc: &'static str, code: ErrorCode) -> Self {
         match code {
             ErrorCode::OBJECT_NOT_FOUND => Error::NotFound,
-            ErrorCode::REPLICA_IS_NOT_READY => Error::Busy,
+            ErrorCode::REPLICA_IS_NOT_READY => Error::Busy(Why::default()),
             ErrorCode::NO_AVAILABLE_HANDLE => Error::NoSpace(NoRoom::Untold),
             ErrorCode::LEASE_EXPIRED => Error::LeaseExpired,
-            code => Error::Refused { rpc, code },
+            code => Error::Refused { rpc, code, why: Why::default() },
         }
     }
 
@@ -179,7 +194,7 @@ impl Error {
     pub fn code(&self) -> ErrorCode {
         match self {
             Error::NotFound => ErrorCode::OBJECT_NOT_FOUND,
-            Error::Busy => ErrorCode::REPLICA_IS_NOT_READY,
+            Error::Busy(_) => ErrorCode::REPLICA_IS_NOT_READY,
             Error::NoSpace(_) => ErrorCode::NO_AVAILABLE_HANDLE,
             Error::LeaseExpired => ErrorCode::LEASE_EXPIRED,
             Error::NoReadableReplica => ErrorCode::INVALID_REPLICA,
@@ -199,7 +214,7 @@ impl Error {
     /// Whether the same call may succeed if it is made again.
     pub fn retryable(&self) -> bool {
         match self {
-            Error::Busy | Error::LeaseExpired => true,
+            Error::Busy(_) | Error::LeaseExpired => true,
             Error::NoSpace(why) => why.retryable(),
             Error::MasterUnreachable(f) => !f.refused,
             Error::DaemonUnreachable(_) => true,

@@ -75,6 +75,7 @@ impl Failures {
 /// One line, its fields in one order: `grep reason=transfer` finds all of them.
 fn tell(call: &'static str, key: &[u8], error: &Error, untold: u64) {
     let shown = key.get(..KEY_SHOWN).unwrap_or(key).escape_ascii();
+    let finding = error.finding();
     tracing::warn!(
         reason = error.reason().word(),
         code = error.code().0,
@@ -82,6 +83,9 @@ fn tell(call: &'static str, key: &[u8], error: &Error, untold: u64) {
         key = %shown,
         peer = error.peer().unwrap_or("-"),
         stage = error.stage().unwrap_or("-"),
+        cause = error.cause().unwrap_or("-"),
+        node = finding.and_then(|finding| finding.node.as_deref()).unwrap_or("-"),
+        writer = %finding.and_then(|finding| finding.writer).map_or_else(|| "-".to_owned(), |writer| writer.to_string()),
         retryable = error.retryable(),
         elapsed_ms = error.elapsed().map_or(0, |elapsed| u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)),
         untold,

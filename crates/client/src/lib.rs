@@ -111,6 +111,7 @@ mod segments;
 mod setup;
 mod suspects;
 mod tasks;
+mod why;
 
 pub use asynchronous::AsyncClient;
 pub use awaited::{AwaitedMaster, AwaitingPage};
@@ -132,5 +133,6 @@ pub use reason::Reason;
 pub use removal::Removed;
 pub use room::NoRoom;
 pub use rpc_times::RpcTimes;
+pub use why::{Finding, Obstacle, Why};
 pub use yb_transfer::{Engine, ForeignMemory, HugePages, LocalBuffer, MemorySegment, SegmentOptions};
 pub use yb_wire::messages::{TaskStatus, TaskType};

@@ -103,7 +103,7 @@ pub(crate) struct MasterLink {
     /// Cleared likewise.
     hears_attendance: AtomicBool,
     /// Cleared likewise.
-    tells_room: AtomicBool,
+    tells_why: AtomicBool,
     /// Cleared likewise.
     counts_what_stays: AtomicBool,
     /// When this writer attended last, in nanoseconds.
@@ -149,7 +149,7 @@ impl MasterLink {
             knows_quiet_revoke: AtomicBool::new(true),
             hears_reports: AtomicBool::new(true),
             hears_attendance: AtomicBool::new(true),
-            tells_room: AtomicBool::new(true),
+            tells_why: AtomicBool::new(true),
             counts_what_stays: AtomicBool::new(true),
             attended: AtomicU64::new(0),
             clears_by_default_tenant: AtomicBool::new(false),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use yb_types::ErrorCode;
 
-use crate::Error;
+use crate::{Error, Obstacle};
 
 macro_rules! reasons {
     ($($(#[$doc:meta])* $name:ident = $word:literal),* $(,)?) => {
@@ -65,7 +65,7 @@ impl Error {
     pub fn reason(&self) -> Reason {
         match self {
             Error::NotFound => Reason::Missing,
-            Error::Busy => Reason::Busy,
+            Error::Busy(_) => Reason::Busy,
             Error::NoSpace(_) => Reason::NoRoom,
             Error::LeaseExpired => Reason::LeaseEnded,
             Error::NoReadableReplica => Reason::NoReplica,
@@ -88,6 +88,11 @@ impl Error {
             Error::MasterUnreachable(failure) => Some(&failure.address),
             Error::DaemonUnreachable(failure) => Some(&failure.address),
             Error::Incompatible { master, .. } => Some(master),
+            // It does not answer the master.
+            Error::Busy(why) => {
+                let silent = why.finding().filter(|finding| finding.obstacle == Obstacle::SilentNode);
+                silent.and_then(|finding| finding.endpoint.as_deref())
+            }
             _ => None,
         }
     }

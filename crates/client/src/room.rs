@@ -9,15 +9,9 @@ use parking_lot::Mutex;
 use yb_types::{ByteLen, MonotonicTime};
 use yb_wire::messages::RoomReply;
 
-use crate::CallLimits;
-use crate::core::Core;
-use crate::deadline::Deadline;
-
 /// What a master said is not asked for again for so long: a writer that meets a full pool again and again must not ask twice as
 /// much of the master.
 const KEPT: Duration = Duration::from_millis(100);
-/// How long it is waited for.
-const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Why no segment took an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,8 +30,25 @@ pub enum NoRoom {
     },
     /// After a restart, memory that somebody may still read takes nothing for the time of one lease.
     Resting,
-    /// There is room, and not for this write: its client has as much begun and not ended as one may, or what is free lies in
-    /// pieces that are too small.
+    /// The client has begun and not ended, or given up, so much that it may begin nothing more.
+    OwnShare {
+        /// Bytes of the object, in all its replicas.
+        object: u64,
+        /// Bytes that it has begun, those of the same call among them.
+        begun: u64,
+        /// Bytes of these that it may have.
+        limit: u64,
+    },
+    /// What is free lies in pieces that are too small.
+    Pieces {
+        /// Bytes of the object.
+        object: u64,
+        /// Bytes free in the segments that take objects.
+        free: u64,
+        /// Bytes of the largest piece, at most.
+        largest_free: u64,
+    },
+    /// When the master was asked, nothing was in the way any more.
     Denied {
         /// Bytes of the object.
         object: u64,
@@ -61,19 +72,64 @@ impl NoRoom {
         !matches!(self, NoRoom::LargerThanAnySegment { .. })
     }
 
-    fn of(object: u64, room: &RoomReply) -> Self {
-        match room {
-            RoomReply { segments: 0, .. } => NoRoom::NoSegment,
-            RoomReply { largest, .. } if object > *largest => {
-                NoRoom::LargerThanAnySegment { object, largest: *largest }
-            }
-            RoomReply { resting: true, .. } => NoRoom::Resting,
-            RoomReply { used, capacity, .. } if has_plenty(object, capacity.saturating_sub(*used), *capacity) => {
-                NoRoom::Denied { object, free: capacity.saturating_sub(*used) }
-            }
-            RoomReply { used, capacity, .. } => NoRoom::Full { object, used: *used, capacity: *capacity },
+    /// In one word; `None` where the master does not say.
+    pub fn word(&self) -> Option<&'static str> {
+        match self {
+            NoRoom::Untold => None,
+            NoRoom::NoSegment => Some("no_segment"),
+            NoRoom::LargerThanAnySegment { .. } => Some("too_large"),
+            NoRoom::OwnShare { .. } => Some("own_share"),
+            NoRoom::Resting => Some("resting"),
+            NoRoom::Pieces { .. } => Some("pieces"),
+            NoRoom::Denied { .. } => Some("nothing_now"),
+            NoRoom::Full { .. } => Some("full"),
         }
     }
+
+    /// Bytes in use and those that may be, of what there is too little.
+    pub fn usage(&self) -> Option<(u64, u64)> {
+        match self {
+            NoRoom::LargerThanAnySegment { object, largest } => Some((*object, *largest)),
+            NoRoom::OwnShare { begun, limit, .. } => Some((*begun, *limit)),
+            NoRoom::Pieces { object, largest_free, .. } => Some((*object, *largest_free)),
+            NoRoom::Full { used, capacity, .. } => Some((*used, *capacity)),
+            _ => None,
+        }
+    }
+
+    /// The first reason that is one when the master is asked, in the order in which it looks itself.
+    pub(crate) fn of(wanted: &Wanted, room: &RoomReply) -> Self {
+        let Wanted { object, all_copies, beside } = *wanted;
+        let RoomReply { largest, used, capacity, largest_free, own_begun, own_limit, .. } = *room;
+        let begun = own_begun.saturating_add(beside);
+        let free = capacity.saturating_sub(used);
+        if begun > 0 && begun.saturating_add(all_copies) > own_limit {
+            NoRoom::OwnShare { object: all_copies, begun, limit: own_limit }
+        } else if room.segments == 0 {
+            NoRoom::NoSegment
+        } else if object > largest {
+            NoRoom::LargerThanAnySegment { object, largest }
+        } else if room.resting {
+            NoRoom::Resting
+        } else if !has_plenty(object, free, capacity) {
+            NoRoom::Full { object, used, capacity }
+        } else if object > largest_free {
+            NoRoom::Pieces { object, free, largest_free }
+        } else {
+            NoRoom::Denied { object, free }
+        }
+    }
+}
+
+/// What a write wanted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Wanted {
+    /// Bytes of the object.
+    pub(crate) object: u64,
+    /// Bytes of all its replicas.
+    pub(crate) all_copies: u64,
+    /// Bytes that the same call had begun to write, and has ended by now.
+    pub(crate) beside: u64,
 }
 
 /// Whether a pool with so much free is not what anybody calls full, for an object of this size.
@@ -102,13 +158,26 @@ impl fmt::Display for NoRoom {
                 "the pool's memory takes no objects yet: somebody may still read what lay there before a restart; \
                  try again when one lease is over",
             ),
+            NoRoom::OwnShare { object, begun, limit } => write!(
+                f,
+                "this client has {} begun and not ended, or given up, and with {} more it would have more than the {} that one may \
+                 have (max_unfinished_per_client); end or revoke what is under way, put less at a time, and try again",
+                Bytes(*begun),
+                Bytes(*object),
+                Bytes(*limit)
+            ),
+            NoRoom::Pieces { object, free, largest_free } => write!(
+                f,
+                "the pool is not full ({} are free), but no free piece has {}: the largest has {}; try again later",
+                Bytes(*free),
+                Bytes(*object),
+                Bytes(*largest_free)
+            ),
             NoRoom::Denied { object, free } => write!(
                 f,
-                "the pool is not full ({} are free), yet has no place for {} of this client: what the client has begun and \
-                 not ended, or given up, is as much as one may have (max_unfinished_per_client), or what is free lies in \
-                 smaller pieces; end or revoke what is under way, and try again",
-                Bytes(*free),
-                Bytes(*object)
+                "the pool had no place for {} of this client, and had one again when it was asked why ({} are free); try again",
+                Bytes(*object),
+                Bytes(*free)
             ),
             NoRoom::Full { object, used, capacity } => write!(
                 f,
@@ -138,18 +207,15 @@ impl fmt::Display for Bytes {
 #[derive(Debug, Default)]
 pub(crate) struct RoomKnown(Mutex<Option<(MonotonicTime, RoomReply)>>);
 
-impl Core {
-    /// Why an object of this size found no room. Asks the master at most once in [`KEPT`].
-    pub(crate) fn why_no_room(&self, object: u64) -> NoRoom {
-        let now = self.now();
-        let kept = self.room_known.0.lock().filter(|(at, _)| now.since(*at) < KEPT);
-        let told = kept.or_else(|| {
-            let limits = CallLimits { base: PATIENCE, ..self.config.limits };
-            let told = self.link.tell_room(&Deadline::start(&self.clock, &limits, 0))?;
-            *self.room_known.0.lock() = Some((now, told));
-            Some((now, told))
-        });
-        told.map_or(NoRoom::Untold, |(_, room)| NoRoom::of(object, &room))
+impl RoomKnown {
+    /// What is still good.
+    pub(crate) fn at(&self, now: MonotonicTime) -> Option<RoomReply> {
+        self.0.lock().filter(|(at, _)| now.since(*at) < KEPT).map(|(_, room)| room)
+    }
+
+    /// The master said so just now.
+    pub(crate) fn keep(&self, now: MonotonicTime, room: RoomReply) {
+        *self.0.lock() = Some((now, room));
     }
 }
 
@@ -159,23 +225,42 @@ mod tests {
 
     #[test]
     fn each_reason_says_what_would_help() {
-        let room = RoomReply { segments: 2, largest: 1 << 20, used: 2 << 20, capacity: 2 << 20, resting: false };
-        let too_large = NoRoom::of(2 << 20, &room);
+        let room = RoomReply {
+            segments: 2,
+            largest: 1 << 20,
+            used: 2 << 20,
+            capacity: 2 << 20,
+            largest_free: 0,
+            resting: false,
+            own_begun: 0,
+            own_limit: 1 << 30,
+        };
+        let of =
+            |object: u64, room: &RoomReply| NoRoom::of(&Wanted { object, all_copies: 2 * object, beside: 0 }, room);
+        let too_large = of(2 << 20, &room);
         assert_eq!(too_large, NoRoom::LargerThanAnySegment { object: 2 << 20, largest: 1 << 20 });
         assert!(!too_large.retryable());
         let text = too_large.to_string();
         assert!(text.contains("2097152 bytes (2.00 MiB)") && text.contains("1048576 bytes (1.00 MiB)"), "{text}");
-        let full = NoRoom::of(1 << 20, &room);
+        let full = of(1 << 20, &room);
         assert_eq!(full, NoRoom::Full { object: 1 << 20, used: 2 << 20, capacity: 2 << 20 });
         assert!(full.retryable() && full.to_string().contains("pool is full: 2097152 bytes (2.00 MiB) of"), "{full}");
-        let denied = NoRoom::of(1 << 10, &RoomReply { used: 3, ..room });
-        assert_eq!(denied, NoRoom::Denied { object: 1 << 10, free: (2 << 20) - 3 });
-        let text = denied.to_string();
-        assert!(
-            denied.retryable() && !text.contains("pool is full") && text.contains("max_unfinished_per_client"),
-            "{text}"
-        );
-        assert_eq!(NoRoom::of(1, &RoomReply { resting: true, ..room }), NoRoom::Resting);
-        assert_eq!(NoRoom::of(1, &RoomReply::default()), NoRoom::NoSegment);
+        let free = RoomReply { used: 3, largest_free: 1 << 12, ..room };
+        assert_eq!(of(1 << 10, &free), NoRoom::Denied { object: 1 << 10, free: (2 << 20) - 3 });
+        let pieces = of(1 << 13, &free);
+        assert_eq!(pieces, NoRoom::Pieces { object: 1 << 13, free: (2 << 20) - 3, largest_free: 1 << 12 });
+        let begun = RoomReply { own_begun: 1 << 20, own_limit: (1 << 20) + 100, ..free };
+        assert_eq!(of(50, &begun), NoRoom::Denied { object: 50, free: (2 << 20) - 3 });
+        let share = of(51, &begun);
+        assert_eq!(share, NoRoom::OwnShare { object: 102, begun: 1 << 20, limit: (1 << 20) + 100 });
+        let text = share.to_string();
+        assert!(share.retryable() && text.contains("max_unfinished_per_client"), "{text}");
+        let none = RoomReply { own_begun: 0, ..begun };
+        let alone = Wanted { object: 1 << 10, all_copies: 2 << 30, beside: 0 };
+        assert_eq!(NoRoom::of(&alone, &none).word(), Some("nothing_now"), "one write is always begun");
+        let beside = Wanted { object: 50, all_copies: 100, beside: 1 << 20 };
+        assert_eq!(NoRoom::of(&beside, &RoomReply { own_limit: 1 << 20, ..none }).word(), Some("own_share"));
+        assert_eq!(of(1, &RoomReply { resting: true, ..room }), NoRoom::Resting);
+        assert_eq!(of(1, &RoomReply::default()), NoRoom::NoSegment);
     }
 }

@@ -259,7 +259,7 @@ impl Core {
 
     fn known(&self, id: SegmentId) -> Result<()> {
         let code = ErrorCode::SEGMENT_NOT_FOUND;
-        if self.lent.has(id) { Ok(()) } else { Err(Error::Refused { rpc: "UnmountSegment", code }) }
+        if self.lent.has(id) { Ok(()) } else { Err(Error::from_master("UnmountSegment", code)) }
     }
 }
 

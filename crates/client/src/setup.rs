@@ -30,6 +30,7 @@ use crate::page::{self, Book, PageServer};
 use crate::report::{Reporter, Told};
 use crate::room::RoomKnown;
 use crate::suspects::Suspects;
+use crate::why::Questions;
 use crate::{Error, Result};
 
 /// Who sets one of these says how long a transfer may make no progress.
@@ -97,6 +98,7 @@ impl Core {
             closed: AtomicBool::new(false),
             sessions: Sessions::default(),
             room_known: RoomKnown::default(),
+            questions: Questions::default(),
             puts: Arc::default(),
             config,
             clock,

@@ -328,7 +328,7 @@ fn evicted_under_the_readers_no_read_gives_wrong_bytes() {
                     let key = written.load(Ordering::Relaxed).saturating_sub(rng.below(120));
                     match client.get(key.to_string()) {
                         Ok(read) => assert!(read == value(key), "wrong bytes of {key}"),
-                        Err(Error::NotFound | Error::LeaseExpired | Error::Busy) => {}
+                        Err(Error::NotFound | Error::LeaseExpired | Error::Busy(_)) => {}
                         Err(error) => panic!("{error}"),
                     }
                 }

@@ -11,7 +11,7 @@ use common::{MIB, bytes, config, free_port, node, plain, requester, short, wait_
 use scripted::{Script, ScriptedMaster};
 use yb_client::{
     Client, ClientConfig, Duplicates, Error, Fragment, GetItem, Health, LocalBuffer, MemoryRange, PutItem, PutOutcome,
-    RangesItem,
+    RangesItem, Why,
 };
 use yb_env::Clock;
 use yb_master::{Master, MasterConfig};
@@ -175,10 +175,10 @@ fn a_held_key_is_waited_for_a_while() {
     let clock = Clock::real();
     let before = clock.now();
     let answers = client.batch_put(&[("free", "v"), ("held", "v")], &plain());
-    assert_eq!(answers, [Ok(PutOutcome::Stored), Err(Error::Busy)]);
+    assert_eq!(answers, [Ok(PutOutcome::Stored), Err(Error::Busy(Why::default()))]);
     let took = clock.now().since(before);
     assert!(took >= Duration::from_millis(100) && took < Duration::from_millis(600), "{took:?}");
-    assert!(Error::Busy.retryable());
+    assert!(answers[1].as_ref().is_err_and(Error::retryable));
 }
 
 #[test]

@@ -38,7 +38,7 @@ fn under_each(test: impl Fn(&str)) {
 }
 
 fn unknown(id: SegmentId) -> (Result<(), Error>, SegmentId) {
-    (Err(Error::Refused { rpc: "UnmountSegment", code: ErrorCode::SEGMENT_NOT_FOUND }), id)
+    (Err(Error::from_master("UnmountSegment", ErrorCode::SEGMENT_NOT_FOUND)), id)
 }
 
 #[test]

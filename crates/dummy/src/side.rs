@@ -6,7 +6,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::time::Duration;
 
-use yb_client::{Error, Result};
+use yb_client::{Error, Result, Why};
 use yb_mem::{recv_with_fds, send_with_fds};
 use yb_types::{ClientId, ErrorCode};
 use yb_wire::side_channel::{REGISTER, ShmRegister, socket_name};
@@ -39,7 +39,7 @@ impl SideChannel {
                 stage: "handing memory to the daemon",
                 reason: "it takes none from this user (see --dummy_users of the daemon)".to_owned(),
             }),
-            code => Err(Error::Refused { rpc: "SHM_REGISTER", code }),
+            code => Err(Error::Refused { rpc: "SHM_REGISTER", code, why: Why::default() }),
         }
     }
 

@@ -152,7 +152,7 @@ impl Core {
     /// registration starts there already.
     pub(crate) fn register(&self, address: u64, len: u64) -> Result<()> {
         let segment = SharedMemory::of_process().around(address, len).filter(|_| len > 0);
-        let segment = segment.ok_or(Error::Refused { rpc: "register_buffer", code: ErrorCode::INTERNAL_ERROR })?;
+        let segment = segment.ok_or_else(|| Error::from_master("register_buffer", ErrorCode::INTERNAL_ERROR))?;
         self.hand_over(&segment, Reason::Callers(0))?;
         let mut registered = self.windows.registered.lock();
         if registered.contains_key(&address) {

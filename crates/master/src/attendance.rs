@@ -5,6 +5,7 @@
 //! the last of those has ended and it does not attend again within a moment, it is taken for dead.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +22,8 @@ const WRITERS_MAX: usize = 65_536;
 #[derive(Debug, Default)]
 struct Writer {
     connections: u32,
+    /// Where the latest of them comes from; `None` over a UNIX socket.
+    address: Option<SocketAddr>,
     /// When the last of them ended.
     left: Option<MonotonicTime>,
 }
@@ -31,14 +34,20 @@ pub(crate) struct Attendance(Mutex<BTreeMap<ClientId, Writer>>);
 
 impl Attendance {
     /// A writer attends over a connection that it did not attend over before. `false`: there are too many.
-    pub(crate) fn came(&self, client: ClientId) -> bool {
+    pub(crate) fn came(&self, client: ClientId, from: Option<SocketAddr>) -> bool {
         let mut writers = self.0.lock();
         if writers.len() >= WRITERS_MAX && !writers.contains_key(&client) {
             return false;
         }
         let writer = writers.entry(client).or_default();
         (writer.connections, writer.left) = (writer.connections.saturating_add(1), None);
+        writer.address = from;
         true
+    }
+
+    /// Where a writer calls from, as far as it attends.
+    pub(crate) fn address_of(&self, client: ClientId) -> Option<SocketAddr> {
+        self.0.lock().get(&client)?.address
     }
 
     /// Such a connection has ended.
@@ -81,12 +90,16 @@ mod tests {
     fn a_writer_is_gone_when_all_its_connections_are_for_a_while() {
         let (client, at) = (|first| ClientId(Uuid { first, second: 0 }), MonotonicTime::from_millis);
         let attendance = Attendance::default();
-        assert!(attendance.came(client(1)) && attendance.came(client(1)) && attendance.came(client(2)));
+        let from: Option<SocketAddr> = "10.0.0.7:41234".parse().ok();
+        assert!(
+            attendance.came(client(1), None) && attendance.came(client(1), from) && attendance.came(client(2), None)
+        );
+        assert_eq!((attendance.address_of(client(1)), attendance.address_of(client(2))), (from, None));
         attendance.went(client(1), at(1000));
         assert!(attendance.gone(at(9000)).is_empty(), "one is left");
         attendance.went(client(1), at(10_000));
         assert!(attendance.gone(at(11_000)).is_empty(), "it may come again");
-        assert!(attendance.came(client(1)));
+        assert!(attendance.came(client(1), None));
         assert!(attendance.gone(at(20_000)).is_empty(), "it did");
         attendance.went(client(1), at(21_000));
         assert_eq!(attendance.gone(at(22_200)), [(client(1), at(21_000))]);

@@ -57,7 +57,8 @@ impl LastError {
         }
     }
 
-    /// `host:port` of whoever did not answer or could not move the bytes: a node, the master, a daemon; else None.
+    /// `host:port` of whoever did not answer or could not move the bytes: a node, the master, a daemon; of "busy" the data
+    /// address of the node that is silent; else None.
     #[getter]
     fn peer(&self) -> Option<&str> {
         self.error.peer()
@@ -80,6 +81,58 @@ impl LastError {
     #[getter]
     fn elapsed(&self) -> Option<f64> {
         self.error.elapsed().map(|elapsed| elapsed.as_secs_f64())
+    }
+
+    /// What stood in the way when the master was asked, right after the call, in one word: "writer", "own_write", "silent_node",
+    /// "hidden_node", "lease", "copy", "in_use", "quota", "own_share", "full", "pieces", "too_large", "no_segment", "resting",
+    /// "nothing_now"; None when it was not asked, or is Mooncake's.
+    #[getter]
+    fn cause(&self) -> Option<&'static str> {
+        self.error.cause()
+    }
+
+    /// Name of the node's segment, `host:port`: of "silent_node" and "hidden_node" the node that has the object, of "writer" and
+    /// "own_write" where the bytes go; else None.
+    #[getter]
+    fn node(&self) -> Option<&str> {
+        self.error.finding()?.node.as_deref()
+    }
+
+    /// Client id of who writes, copies or moves the object; else None.
+    #[getter]
+    fn writer(&self) -> Option<String> {
+        self.error.finding()?.writer.map(|writer| writer.to_string())
+    }
+
+    /// Where that client is, `host:port`: the name of what it lends, or the address that it calls the master from; else None.
+    #[getter]
+    fn writer_host(&self) -> Option<&str> {
+        self.error.finding()?.writer_host.as_deref()
+    }
+
+    /// Seconds since the write began, or since the node was heard of; else None.
+    #[getter]
+    fn age(&self) -> Option<f64> {
+        self.error.finding()?.age.map(|age| age.as_secs_f64())
+    }
+
+    /// Seconds until the last read lease ends ("lease"), or until the time for a copy is over ("copy"); else None.
+    #[getter]
+    fn left(&self) -> Option<f64> {
+        self.error.finding()?.left.map(|left| left.as_secs_f64())
+    }
+
+    /// Bytes of what there is too little of: in use ("full", "quota"), begun and not ended by this client ("own_share"), of the
+    /// object ("too_large", "pieces"); else None.
+    #[getter]
+    fn amount(&self) -> Option<u64> {
+        self.error.usage().map(|(bytes, _)| bytes)
+    }
+
+    /// Bytes of it that may be: of the pool, of the quota, of one client, of the largest segment or free piece; else None.
+    #[getter]
+    fn limit(&self) -> Option<u64> {
+        self.error.usage().map(|(_, limit)| limit)
     }
 
     /// The object that it is about: str, or bytes if they are no UTF-8; None when it is about none.

@@ -8,13 +8,14 @@ use std::time::Duration;
 use crate::sync::Mutex;
 use arc_swap::ArcSwap;
 use foldhash::fast::FixedState;
-use yb_types::{DEFAULT_TENANT, ErrorCode, MonotonicTime};
+use yb_types::{ByteLen, DEFAULT_TENANT, ErrorCode, MonotonicTime};
 
 use super::account::{Account, Charge, QuotaMiss};
 use super::name::is_valid_tenant_name;
 use super::order::Occupancy;
 use super::shares::shares;
 use crate::key::Tenant;
+use crate::why::Usage;
 
 /// A number rests this long before another name gets it, for calls that resolved the old name and are still on their
 /// way to a shard.
@@ -410,6 +411,12 @@ impl Tenants {
         self.sweep(&mut register, now);
         let (name, known) = register.by_name.get_key_value(name)?;
         self.standing(name, known)
+    }
+
+    /// What a tenant uses, and may; `None` without a quota. Takes no lock.
+    pub fn usage(&self, tenant: Tenant) -> Option<Usage> {
+        let account = self.account(tenant)?;
+        Some(Usage { used: ByteLen(account.charged()), limit: ByteLen(account.quota()?) })
     }
 
     /// How all tenants stand, by name.

@@ -231,7 +231,7 @@ impl Pool for ReplayClient {
             .map(|answer| match answer {
                 Ok(PutOutcome::Stored) => WriteOutcome::Stored,
                 // Whoever is writing it now has the same bytes.
-                Ok(PutOutcome::AlreadyExists) | Err(Error::Busy) => WriteOutcome::Exists,
+                Ok(PutOutcome::AlreadyExists) | Err(Error::Busy(_)) => WriteOutcome::Exists,
                 Err(Error::NoSpace(_)) => WriteOutcome::NoSpace,
                 Err(error) => WriteOutcome::Failed(PoolError(error.to_string())),
             })

@@ -134,7 +134,7 @@ impl Keeping {
             Ok(Followed::Tell(incarnation)) => self.tell(segment, mark.0, incarnation).map(|()| true),
             Ok(Followed::Introduce) => self.introduce(segment, directories.roster(segment)).map(|()| true),
             // It waits for what others have heard.
-            Err(Error::Busy) => self.introduce(segment, directories.unmet(segment)).map(|()| false),
+            Err(Error::Busy(_)) => self.introduce(segment, directories.unmet(segment)).map(|()| false),
             // This master does not tell what it places there.
             Err(Error::Refused { code: ErrorCode::UNAVAILABLE_IN_CURRENT_STATUS, .. } | Error::Rejected { .. }) => {
                 directories.clear(segment);

@@ -1,28 +1,32 @@
-//! What only a master of ours tells: why there is no room, and what a removal left.
+//! What only a master of ours tells: why a call failed, and what a removal left.
 
 use std::sync::atomic::Ordering;
 
-use yb_wire::call;
-use yb_wire::messages::{NoArgs, RemovalReply, RemoveArgs, RoomReply};
+use yb_wire::messages::{RemovalReply, RemoveArgs, WhyArgs, WhyQuestion, WhyReply};
+use yb_wire::{List, call};
 
 use super::{MasterLink, Repeat};
 use crate::deadline::Deadline;
 use crate::{Error, Result};
 
 impl MasterLink {
-    /// The segments that take objects, in sum; `None` if the master does not say.
-    pub(crate) fn tell_room(&self, deadline: &Deadline) -> Option<RoomReply> {
-        if !self.tells_room.load(Ordering::Relaxed) {
-            return None;
-        }
-        match self.call::<call::TellRoom, _>(&NoArgs {}, deadline, Repeat::Harmless, |reply| reply) {
+    /// Whether the master may be asked why calls failed, as far as is known.
+    pub(crate) fn tells_why(&self) -> bool {
+        self.tells_why.load(Ordering::Relaxed)
+    }
+
+    /// What stood in the way of calls that failed, and with `room` how much space there is; `None` if the master does not say.
+    pub(crate) fn why(&self, questions: &[WhyQuestion<'_>], room: bool, deadline: &Deadline) -> Option<WhyReply> {
+        let (client_id, tenant_id) = (self.client_id, self.tenant.as_slice());
+        let args = WhyArgs { client_id, tenant_id, questions: List::from(questions), room };
+        match self.call::<call::Why, _>(&args, deadline, Repeat::Harmless, |reply| reply) {
             Ok(answer) => answer.ok(),
             Err(Error::Rejected { .. }) => {
-                self.tells_room.store(false, Ordering::Relaxed);
+                self.tells_why.store(false, Ordering::Relaxed);
                 None
             }
             Err(error) => {
-                tracing::debug!(%error, "the master did not say why it has no room");
+                tracing::debug!(%error, "the master did not say why a call failed");
                 None
             }
         }

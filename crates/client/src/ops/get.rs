@@ -22,6 +22,8 @@ use crate::mover::{self, Moved, Mover, Owner};
 use crate::ops::portions::portions;
 use crate::ops::ranges::{Fragment, covered};
 use crate::replicas::{Order, Viewpoint, is_still_there, object_size, readable};
+use crate::room::Wanted;
+use crate::why::Failed;
 use crate::{Error, Result};
 
 /// Clocks of two machines may differ by this part of a time: that much of a lease is not counted on. What keeps time by NTP
@@ -419,7 +421,17 @@ impl<'c, 'a> Reads<'c, 'a> {
         if let Some(cache) = &self.core.hot {
             self.list.iter_mut().for_each(|read| self.core.deliver(cache, read));
         }
+        self.explain();
         self.count();
+    }
+
+    /// The master has one number for a key that is being written and for one whose node is silent.
+    fn explain(&mut self) {
+        let failed = self.list.iter_mut().filter_map(|Read { key, outcome, .. }| {
+            let Some(Err(error)) = outcome else { return None };
+            Some(Failed { key, error, wanted: Wanted::default() })
+        });
+        self.core.explain(failed, &self.deadline);
     }
 
     fn close_all(&mut self, error: &Error) {

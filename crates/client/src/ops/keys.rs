@@ -8,6 +8,8 @@ use crate::deadline::Deadline;
 use crate::link::PerKey;
 use crate::ops::Lookup;
 use crate::ops::portions::portions;
+use crate::room::Wanted;
+use crate::why::Failed;
 use crate::{Error, Result};
 
 impl Core {
@@ -21,11 +23,16 @@ impl Core {
     ) -> Vec<Result<T>> {
         let asked: SmallVec<[&[u8]; 32]> = keys.iter().copied().filter(|key| !key.is_empty()).collect();
         let mut ask_some = |asked: &[&[u8]]| {
-            let answers = match asked {
-                [] => Ok(PerKey::new()),
-                _ => self.start_for(asked.len()).and_then(|deadline| request(asked, &deadline)),
+            let deadline = match asked {
+                [] => return Vec::new(),
+                _ => self.start_for(asked.len()),
             };
-            self.spread(rpc, asked.len(), answers)
+            let answers = deadline.as_ref().map_err(Clone::clone).and_then(|deadline| request(asked, deadline));
+            let mut answers = self.spread(rpc, asked.len(), answers);
+            if let Ok(deadline) = &deadline {
+                self.explain_each(asked, &mut answers, deadline);
+            }
+            answers
         };
         let parts = portions(asked.iter().map(|key| key.len()));
         let mut answers = match parts.len() {
@@ -42,6 +49,14 @@ impl Core {
                 .inspect_err(|error| self.counters.failures.note(rpc, key, error, || self.now()))
         };
         keys.iter().map(&mut answer).collect()
+    }
+
+    /// Has the errors among the answers say what stood in the way, as far as a master tells.
+    pub(super) fn explain_each<T>(&self, keys: &[&[u8]], answers: &mut [Result<T>], deadline: &Deadline) {
+        let failed = keys.iter().zip(answers).filter_map(|(key, answer)| {
+            answer.as_mut().err().map(|error| Failed { key, error, wanted: Wanted::default() })
+        });
+        self.explain(failed, deadline);
     }
 
     /// One answer for each of `count` keys; no answer at all is the answer of each.

@@ -21,7 +21,9 @@ use crate::link::{Ending, Manner, PerKey, Reservation};
 use crate::memory::{PutItem, pieces};
 use crate::mover::{self, Moved, Mover, Owner};
 use crate::ops::portions::portions;
-use crate::{Error, NoRoom, Result};
+use crate::room::Wanted;
+use crate::why::Failed;
+use crate::{Error, NoRoom, Result, Why};
 
 /// First pause before a held key is asked for again; each next one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
@@ -240,7 +242,7 @@ impl<'c, 'i, 'a> Writes<'c, 'i, 'a> {
             }
             let now = self.core.now();
             if now >= patience || self.core.is_closed() {
-                self.fail(&busy, &Error::Busy);
+                self.fail(&busy, &Error::Busy(Why::default()));
                 continue;
             }
             self.core.counters.busy_waits.add(1);
@@ -251,13 +253,18 @@ impl<'c, 'i, 'a> Writes<'c, 'i, 'a> {
         self.count();
     }
 
-    /// The master has one number for all reasons of having no room.
+    /// The master has one number for several reasons.
     fn explain(&mut self) {
-        for write in &mut self.list {
-            if let Some(Err(error @ Error::NoSpace(NoRoom::Untold))) = &mut write.outcome {
-                *error = Error::NoSpace(self.core.why_no_room(write.size));
-            }
-        }
+        let (core, copies) = (self.core, self.writing.config.replica_num.max(1));
+        let stored = |write: &&Write<'_, '_>| matches!(write.outcome, Some(Ok(PutOutcome::Stored)));
+        let beside = self.list.iter().filter(stored).fold(0, |sum: u64, write| sum.saturating_add(write.size));
+        let beside = beside.saturating_mul(copies);
+        let failed = self.list.iter_mut().filter_map(|Write { item, size, outcome, .. }| {
+            let Some(Err(error)) = outcome else { return None };
+            let wanted = Wanted { object: *size, all_copies: size.saturating_mul(copies), beside };
+            Some(Failed { key: item.key, error, wanted })
+        });
+        core.explain(failed, &self.deadline);
     }
 
     fn fail(&mut self, indices: &[usize], error: &Error) {

@@ -12,6 +12,7 @@ mod task;
 mod tier;
 mod unbuilt;
 mod weight;
+mod why;
 
 pub(crate) use directory::{entry_of, published};
 pub(crate) use lookup::{descriptors, replica_ref};
@@ -86,7 +87,7 @@ pub(crate) fn dispatch(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outco
         Rpc::ReportSuspect => own::report_suspect(context, reply),
         Rpc::ReportSlow => own::report_slow(context, reply),
         Rpc::ReportCorrupt => own::report_corrupt(context, reply),
-        Rpc::TellRoom => own::tell_room(context, reply),
+        Rpc::Why => why::why(context, reply),
         Rpc::RemoveMatching => remove::remove_matching(context, reply),
         Rpc::PollDoubts => own::poll_doubts(context, reply),
         Rpc::BatchPutRevokeQuiet => put::batch_put_revoke_quiet(context, reply),

@@ -7,7 +7,7 @@ use yb_jobs::CreateRefusal;
 use yb_rpc::{Outcome, Reply};
 use yb_types::{ErrorCode, Generation};
 use yb_wire::call;
-use yb_wire::messages::{DepartReply, HelloReply, QuiesceQuestion, RoomReply};
+use yb_wire::messages::{DepartReply, HelloReply, QuiesceQuestion};
 
 use crate::attendance;
 use crate::doubts::{self, Finding};
@@ -34,7 +34,8 @@ pub(crate) fn hello(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome 
 pub(crate) fn attend(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
     let Some(args) = context.args::<call::Attend>() else { return reply.bad_arguments() };
     let (shared, client) = (context.shared, args.client_id);
-    if reply.when_closed(attendance::farewell(shared, client)) && !shared.attendance.came(client) {
+    let from = context.request.peer;
+    if reply.when_closed(attendance::farewell(shared, client)) && !shared.attendance.came(client, from) {
         tracing::debug!(%client, "too many writers attend");
     }
     context.typed::<call::Attend>(reply, |_, _| Ok(()))
@@ -99,20 +100,6 @@ pub(crate) fn report_corrupt(context: &mut Context<'_, '_>, reply: Reply<'_>) ->
         let answer = doubts::report(context.shared, &finding, &mut context.worker.effects);
         context.carry_out();
         answer
-    })
-}
-
-/// A writer that found no room asks why.
-pub(crate) fn tell_room(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
-    context.typed::<call::TellRoom>(reply, |context, _| {
-        let vacancy = context.shared.catalog.vacancy(context.now());
-        Ok(RoomReply {
-            segments: vacancy.segments,
-            largest: vacancy.largest.0,
-            used: vacancy.used.0,
-            capacity: vacancy.capacity.0,
-            resting: vacancy.resting,
-        })
     })
 }
 

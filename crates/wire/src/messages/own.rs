@@ -1,7 +1,7 @@
 //! Functions of our own; no peer has them.
 
 use yb_pack::{List, Pack};
-use yb_types::{ClientId, ReplicaId, ReplicaType, SegmentId};
+use yb_types::{ClientId, ErrorCode, ReplicaId, ReplicaType, SegmentId};
 
 /// A node of ours introduces itself to a master.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pack)]
@@ -151,10 +151,95 @@ pub struct PollQuiesceArgs<'a> {
     pub limit: u32,
 }
 
-/// Why a write may have found no room: the segments that take new objects.
+/// A key for which a call failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pack)]
+pub struct WhyQuestion<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// What was answered for it.
+    pub code: ErrorCode,
+}
+
+/// A client asks what stood in the way of a call that failed.
+#[derive(Clone, Debug, PartialEq, Pack)]
+#[pack(args)]
+pub struct WhyArgs<'a> {
+    /// Who asks.
+    pub client_id: ClientId,
+    /// Whose keys.
+    pub tenant_id: &'a [u8],
+    /// What is asked for, [`WHY_KEYS`] at most: those behind are not answered.
+    pub questions: List<'a, WhyQuestion<'a>>,
+    /// Whether it wants to know of the space, too.
+    pub room: bool,
+}
+
+/// Questions that are answered in one call.
+pub const WHY_KEYS: usize = 16;
+
+/// What stands in the way of a call. Unknown numbers are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct WhyReason(pub u8);
+
+impl WhyReason {
+    /// Nothing any more: the key can be read, or is not there.
+    pub const NOTHING: WhyReason = WhyReason(0);
+    /// Somebody writes the key: `writer`, `host`, `age_ms`; the space is at `node`.
+    pub const WRITER: WhyReason = WhyReason(1);
+    /// The caller itself began to write the key and has not ended: as above.
+    pub const OWN_WRITE: WhyReason = WhyReason(2);
+    /// Nobody hears of `node`, of client `owner`, for `age_ms`, and no other has the object.
+    pub const SILENT_NODE: WhyReason = WhyReason(3);
+    /// `node`, of client `owner`, has the object and does not offer it now.
+    pub const HIDDEN_NODE: WhyReason = WhyReason(4);
+    /// Read leases on the object end in `left_ms`.
+    pub const LEASE: WhyReason = WhyReason(5);
+    /// The object is copied or moved: by `writer`, who has `left_ms` for it, where that has begun.
+    pub const COPY: WhyReason = WhyReason(6);
+    /// Somebody works with the bytes of the object.
+    pub const IN_USE: WhyReason = WhyReason(7);
+    /// The tenant has used `bytes` of the `limit` that it may.
+    pub const QUOTA: WhyReason = WhyReason(8);
+}
+
+/// What stands in the way of a call for one key, when it was asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Pack)]
+pub struct WhyAnswer {
+    /// A [`WhyReason`], which says which of the others mean something.
+    pub reason: u8,
+    /// Name of a segment, `host:port`; empty: none.
+    pub node: String,
+    /// Its data address; empty: none.
+    pub endpoint: String,
+    /// Whose segment that is.
+    pub owner: ClientId,
+    /// Who writes.
+    pub writer: ClientId,
+    /// Where the writer is: the name of its segment, or the address it calls from; empty: not known.
+    pub host: String,
+    /// Milliseconds since then.
+    pub age_ms: u64,
+    /// Milliseconds until then.
+    pub left_ms: u64,
+    /// Bytes in use.
+    pub bytes: u64,
+    /// Bytes that may be in use.
+    pub limit: u64,
+}
+
+/// The answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Pack)]
+pub struct WhyReply {
+    /// One for each question.
+    pub answers: Vec<WhyAnswer>,
+    /// The space, where it was asked for.
+    pub room: Option<RoomReply>,
+}
+
+/// Why a write may have found no room: the segments that take new objects, and what its client has begun.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pack)]
 pub struct RoomReply {
-    /// How many there are.
+    /// How many segments there are.
     pub segments: u64,
     /// Bytes of the largest.
     pub largest: u64,
@@ -162,8 +247,14 @@ pub struct RoomReply {
     pub used: u64,
     /// Bytes of all of them.
     pub capacity: u64,
+    /// Bytes of the largest free piece, about.
+    pub largest_free: u64,
     /// Whether all of them take nothing for a while: bytes that somebody may still read lie there.
     pub resting: bool,
+    /// Bytes that the client has begun and not ended, or that rest because it may still write there.
+    pub own_begun: u64,
+    /// Bytes of these that it may have.
+    pub own_limit: u64,
 }
 
 /// What became of the objects that were to be removed.

@@ -379,8 +379,8 @@ rpc_table! {
         NamedCopyArgs<'a> => ErrorOr<()>, "as CopyEnd and MoveEnd, of one copy: -709 when it is not the one under way";
     RevokeCopy "RevokeCopy" Yuebing Own V0_3_9:
         NamedCopyArgs<'a> => ErrorOr<()>, "as CopyRevoke and MoveRevoke, of one copy";
-    TellRoom "TellRoom" Yuebing Own V0_3_9:
-        NoArgs => ErrorOr<RoomReply>, "a client of ours whose write found no room asks why";
+    Why "Why" Yuebing Own V0_3_9:
+        WhyArgs<'a> => ErrorOr<WhyReply>, "a client of ours whose call failed asks what stood in its way: who writes the key, which node is silent, how long it is leased, how full the pool is; -600 for a client that others are";
     RemoveMatching "RemoveMatching" Yuebing Own V0_3_9:
         RemoveArgs<'a> => ErrorOr<RemovalReply>, "as RemoveByRegex, with an empty pattern as RemoveAll: what was removed, and what stayed and why";
 }

@@ -29,7 +29,9 @@ use crate::memory::Piece;
 use crate::mover::{self, Mover};
 use crate::ops::put::{CLEANUP_TIME, UnderWay, Written, check_config, named};
 use crate::ops::ranges::{RangesItem, covered};
-use crate::{Error, Result};
+use crate::room::Wanted;
+use crate::why::Failed;
+use crate::{Error, NoRoom, Result, Why};
 
 /// How long a session lasts at most.
 const LIFE: Duration = Duration::from_secs(300);
@@ -97,7 +99,7 @@ impl PutSession {
         let is_busy = |state: &mut State| state.under_way > 0;
         if self.quiet.wait_while_for(&mut state, is_busy, patience).timed_out() && state.under_way > 0 {
             state.sealed = false;
-            return Err(Error::Busy);
+            return Err(Error::Busy(Why::default()));
         }
         Ok(())
     }
@@ -164,7 +166,7 @@ impl Core {
             return Err(Error::invalid("a put session is open for this key"));
         }
         if again {
-            return Err(Error::Refused { rpc: "PutStart", code: ErrorCode::OBJECT_ALREADY_EXISTS });
+            return Err(Error::from_master("PutStart", ErrorCode::OBJECT_ALREADY_EXISTS));
         }
         Ok(())
     }
@@ -185,25 +187,29 @@ impl Core {
         let deadline = Deadline::for_keys(&self.clock, &self.config.limits, keys.len());
         let ends = deadline.started + LIFE;
         let config = self.effective_config(config, wanted, of);
+        let copies = config.replica_num.max(1);
         let reservation = Reservation { manner: Manner::Put, keys: &keys, sizes: &sizes, config };
         let answers = self.link.write_start(reservation, &deadline);
         let answers = self.spread("PutStart", keys.len(), answers);
         let open = |((key, size), answer): ((&&[u8], &u64), Result<Vec<ReplicaDescriptor>>)| {
-            let replicas = answer.map_err(|error| match error {
-                Error::NoSpace(_) => Error::NoSpace(self.why_no_room(*size)),
-                error => error,
-            })?;
+            let replicas = answer?;
             let mut memory = replicas.iter().filter_map(ReplicaDescriptor::memory).peekable();
             if memory.peek().is_none() || memory.any(|buffer| buffer.size != *size) {
                 let ending = (Ending::all(Manner::Put), true);
                 let _ = self.link.write_revoke(ending, &[named(key, &replicas)], &deadline);
-                return Err(Error::NoSpace(self.why_no_room(*size)));
+                return Err(Error::NoSpace(NoRoom::Untold));
             }
             let session = PutSession { size: *size, replicas, ends, state: Mutex::default(), quiet: Condvar::new() };
             self.sessions.puts.lock().insert(key.to_vec(), Arc::new(session));
             Ok(())
         };
-        keys.iter().zip(&sizes).zip(answers).map(open).collect()
+        let mut opened: Vec<Result<()>> = keys.iter().zip(&sizes).zip(answers).map(open).collect();
+        let failed = keys.iter().zip(&sizes).zip(&mut opened).filter_map(|((key, size), answer)| {
+            let wanted = Wanted { object: *size, all_copies: size.saturating_mul(copies), beside: 0 };
+            answer.as_mut().err().map(|error| Failed { key, error, wanted })
+        });
+        self.explain(failed, &deadline);
+        opened
     }
 
     /// Writes ranges of objects to all their replicas, in one transfer batch: bytes of each item.

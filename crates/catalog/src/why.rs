@@ -9,6 +9,7 @@ use yb_types::{ByteLen, ClientId, MonotonicTime};
 
 use crate::catalog::{Caller, Catalog};
 use crate::entry::Entry;
+use crate::key::Tenant;
 use crate::segments::SegmentTable;
 use crate::shard::ShardState;
 use crate::shares;
@@ -79,6 +80,12 @@ impl Catalog {
             }
             found => found,
         }
+    }
+
+    /// Whether all that a key has lies where readers are not sent now.
+    pub fn is_hidden(&self, tenant: Tenant, key: &[u8], now: MonotonicTime) -> bool {
+        let caller = Caller { tenant, client: ClientId::default(), now };
+        matches!(self.look_for_hindrance(&caller, key), Hindrance::Hidden { .. })
     }
 
     fn look_for_hindrance(&self, caller: &Caller, key: &[u8]) -> Hindrance {

@@ -25,6 +25,7 @@ fn a_write_names_its_writer_its_age_and_its_place() {
     let mut pool = Pool::with_segment(MIB);
     assert_eq!(why(&pool, 2, "key"), Hindrance::Nothing, "there is none");
     pool.start(1, "key", 1000).unwrap();
+    assert!(!pool.catalog.is_hidden(pool.tenant, b"key", pool.now), "it is being written");
     pool.advance(Duration::from_millis(2500));
     let (writer, age) = (client(1), Duration::from_millis(2500));
     assert_eq!(why(&pool, 2, "key"), Hindrance::Written { writer, age, node: Some(a()) });
@@ -71,6 +72,7 @@ fn a_silent_node_is_named_with_its_silence() {
         pool.catalog.expire_clients(pool.now, &mut pool.effects);
     }
     assert_eq!(pool.get("key"), Err(ErrorCode::REPLICA_IS_NOT_READY));
+    assert!(pool.catalog.is_hidden(pool.tenant, b"key", pool.now));
     let silent = Some(Duration::from_secs(11));
     assert_eq!(why(&pool, 2, "key"), Hindrance::Hidden { node: a(), silent });
     pool.catalog.ping(client(100), pool.now).unwrap();

@@ -3,6 +3,8 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::*;
 use yb_pack::List;
 use yb_types::*;
@@ -73,6 +75,40 @@ fn nobody_asks_in_the_name_of_a_client_whose_memory_comes_from_another_host() {
     let elsewhere = std::net::Ipv4Addr::new(127, 0, 0, 2);
     caller.call_from::<call::MountSegment>(elsewhere, rig.master.rpc_address(), &mounted);
     assert_eq!(ask(&caller, &[], ErrorCode::NO_AVAILABLE_HANDLE, true), Err(ErrorCode::INVALID_PARAMS));
+}
+
+#[test]
+fn a_key_of_a_silent_node_is_no_key_that_is_being_written() {
+    let rig = Rig::with(|config| {
+        config.catalog.client_ttl = Duration::from_secs(3);
+        config.catalog.client_suspicion_ttl = Duration::from_secs(3600);
+    });
+    let (node, reader) = (rig.caller(), rig.caller());
+    let segment = node.give_memory(16 * SIZE);
+    eventually("a put", || node.ping().is_ok() && node.put(b"key", SIZE).is_ok());
+    // From here on it is silent.
+    let clock = yb_env::Clock::real();
+    let start = clock.now();
+    while reader.exists(b"key") {
+        assert!(clock.now().since(start) < Duration::from_secs(60), "it is offered for a minute");
+        yb_env::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(reader.get(b"key"), Err(ErrorCode::REPLICA_IS_NOT_READY));
+    reader.call::<call::BatchGetReplicaList, _>(
+        &KeysArgs { keys: List::from(&[&b"never"[..], b"key"][..]), tenant_id: TENANT },
+        |reply| assert_eq!(reply[1].as_ref().err(), Some(&ErrorCode::REPLICA_IS_NOT_READY)),
+    );
+    for (reason, count) in [("offline", 2), ("being_written", 0), ("never_seen", 1)] {
+        assert_eq!(rig.metric(&format!("yuebing_get_misses_total{{reason=\"{reason}\"}}")), count, "{reason}");
+    }
+    for _ in 0..400 {
+        assert!(!reader.exists(b"key"));
+    }
+    let looked_at = rig.metric("yuebing_exist_misses_total{reason=\"offline\"}");
+    assert!(looked_at.is_multiple_of(16) && looked_at > 0, "{looked_at} of 400");
+    let silent = one(&reader, b"key", ErrorCode::REPLICA_IS_NOT_READY);
+    assert_eq!((WhyReason(silent.reason), silent.node, silent.owner), (WhyReason::SILENT_NODE, segment.name, node.id));
+    assert!(silent.age_ms >= 3000, "{} ms", silent.age_ms);
 }
 
 #[test]

@@ -68,9 +68,23 @@ struct Found {
     /// Of these, objects that lie on disks only, and their bytes.
     cold: (u64, u64),
     missed: u64,
-    being_written: u64,
     /// Which keys are not there: what became of them is looked up afterwards, not while shards are locked.
-    absent: SmallVec<[u32; 8]>,
+    absent: SmallVec<[Missed; 8]>,
+}
+
+/// A key that was not found.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Missed {
+    /// Its number among the keys of the call.
+    at: u32,
+    /// Something is under the key that cannot be read now.
+    not_ready: bool,
+}
+
+impl Missed {
+    fn new(at: usize, not_ready: bool) -> Missed {
+        Missed { at: u32::try_from(at).unwrap_or(u32::MAX), not_ready }
+    }
 }
 
 impl Found {
@@ -93,10 +107,7 @@ impl Found {
             }
             Err(code) => {
                 self.missed += 1;
-                match code {
-                    ErrorCode::OBJECT_NOT_FOUND => self.absent.push(u32::try_from(at).unwrap_or(u32::MAX)),
-                    _ => self.being_written += 1,
-                }
+                self.absent.push(Missed::new(at, code != ErrorCode::OBJECT_NOT_FOUND));
                 writer.err(code);
             }
         }
@@ -136,7 +147,7 @@ fn count_found<'k>(
 ) {
     let heat = &context.shared.jobs.heat;
     if heat.is_on() {
-        let is_hit = |at: usize| !found.absent.iter().any(|absent| *absent as usize == at);
+        let is_hit = |at: usize| !found.absent.iter().any(|absent| absent.at as usize == at);
         let hits = keys.clone().enumerate().filter(|(at, _)| is_hit(*at));
         hits.for_each(|(_, key)| heat.hit(tenant, key, context.now()));
     }
@@ -144,24 +155,28 @@ fn count_found<'k>(
     context.count((total, found.missed));
     let (metrics, lane) = (&context.shared.metrics, &context.worker.lane);
     metrics.lookups(lane, total, found.keys, found.bytes, found.cold);
-    metrics.get_missed(lane, Miss::BeingWritten, found.being_written);
-    for key in chosen(keys, &mut found.absent) {
-        let why = context.shared.catalog.why_absent(tenant, key);
-        metrics.get_missed(lane, Miss::Absent(why), 1);
+    let catalog = &context.shared.catalog;
+    for (key, not_ready) in chosen(keys, &mut found.absent) {
+        let why = match not_ready {
+            true if catalog.is_hidden(tenant, key, context.now()) => Miss::Offline,
+            true => Miss::BeingWritten,
+            false => Miss::Absent(catalog.why_absent(tenant, key)),
+        };
+        metrics.get_missed(lane, why, 1);
     }
 }
 
-/// The keys with these numbers.
+/// The keys that were not found, and whether they are not ready.
 fn chosen<'k, 'n>(
     keys: impl Iterator<Item = &'k [u8]> + 'n,
-    numbers: &'n mut SmallVec<[u32; 8]>,
-) -> impl Iterator<Item = &'k [u8]> + 'n {
+    missed: &'n mut SmallVec<[Missed; 8]>,
+) -> impl Iterator<Item = (&'k [u8], bool)> + 'n {
     // The answers come in any order.
-    numbers.sort_unstable();
-    let mut numbers = numbers.iter().peekable();
-    keys.enumerate()
-        .filter(move |(at, _)| numbers.next_if(|number| **number as usize == *at).is_some())
-        .map(|(_, key)| key)
+    missed.sort_unstable();
+    let mut missed = missed.iter().peekable();
+    keys.enumerate().filter_map(move |(at, key)| {
+        missed.next_if(|missed| missed.at as usize == at).map(|missed| (key, missed.not_ready))
+    })
 }
 
 /// Counts keys that were asked for: how many are there, and why some that were picked are not.
@@ -173,8 +188,11 @@ fn count_exists<'k>(
 ) {
     let (metrics, lane) = (&context.shared.metrics, &context.worker.lane);
     lane.add(metrics.exist_found, asked.found);
-    for key in chosen(keys, &mut asked.picked) {
-        metrics.exist_missed(lane, Miss::Absent(context.shared.catalog.why_absent(tenant, key)));
+    let catalog = &context.shared.catalog;
+    for (key, _) in chosen(keys, &mut asked.picked) {
+        let is_hidden = catalog.is_hidden(tenant, key, context.now());
+        let why = if is_hidden { Miss::Offline } else { Miss::Absent(catalog.why_absent(tenant, key)) };
+        metrics.exist_missed(lane, why);
     }
 }
 
@@ -183,7 +201,7 @@ struct Asked {
     found: u64,
     dice: Dice,
     /// Some of the keys that are not there.
-    picked: SmallVec<[u32; 8]>,
+    picked: SmallVec<[Missed; 8]>,
 }
 
 impl Asked {
@@ -194,7 +212,7 @@ impl Asked {
     fn note(&mut self, at: usize, exists: bool) {
         self.found += u64::from(exists);
         if !exists && self.dice.picks() {
-            self.picked.push(u32::try_from(at).unwrap_or(u32::MAX));
+            self.picked.push(Missed::new(at, false));
         }
     }
 }

@@ -169,10 +169,15 @@ impl MasterMetrics {
             schema.counter(&name, "Objects that were not put because their key is readable")
         });
         let names: Vec<&str> = MISSES.iter().map(|(name, _)| *name).collect();
-        let get_misses = schema.counters("yuebing_get_misses_total", "Keys that a get did not find", "reason", &names);
+        let get_misses = schema.counters(
+            "yuebing_get_misses_total",
+            "Keys that a get did not find: never_seen, evicted, lost_with_node, removed, being_written, offline (their nodes are silent), bad_tenant",
+            "reason",
+            &names,
+        );
         let exist_misses = schema.counters(
             "yuebing_exist_misses_total",
-            "Keys that were asked for and are not there; one in 16 is looked at and counted 16 times",
+            "Keys that were asked for and are not there, for the same reasons; one in 16 is looked at and counted 16 times",
             "reason",
             &names,
         );
@@ -402,8 +407,10 @@ pub(crate) const SETTINGS_CHANGES: &[&str] = &["applied", "refused"];
 pub(crate) enum Miss {
     /// It is not there.
     Absent(Absence),
-    /// Somebody is writing it.
+    /// Somebody is writing it, or about to make it readable again.
     BeingWritten,
+    /// Its nodes are not offered to readers: nobody hears of them.
+    Offline,
     /// The call named a tenant that cannot be.
     BadTenant,
 }
@@ -414,6 +421,7 @@ const MISSES: &[(&str, Miss)] = &[
     ("lost_with_node", Miss::Absent(Absence::Lost)),
     ("removed", Miss::Absent(Absence::Removed)),
     ("being_written", Miss::BeingWritten),
+    ("offline", Miss::Offline),
     ("bad_tenant", Miss::BadTenant),
 ];
 

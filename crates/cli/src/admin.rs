@@ -31,7 +31,7 @@ pub struct Status {
     pub evicted_keys: u64,
     /// Bytes evicted since the master started.
     pub evicted_bytes: u64,
-    /// One a segment, by name.
+    /// One a segment, by name; of segments with one name one where the master does not tell them apart.
     pub segments: Vec<Segment>,
 }
 
@@ -40,6 +40,8 @@ pub struct Status {
 pub struct Segment {
     /// Its name.
     pub name: String,
+    /// Its id, if the master says.
+    pub id: Option<String>,
     /// Where its owner answers, if the master says.
     pub endpoint: Option<String>,
     /// `OK`, or what keeps new objects away, if the master says.
@@ -62,6 +64,10 @@ struct Details {
 #[derive(Deserialize)]
 struct Detail {
     segment_name: String,
+    size_bytes: u64,
+    allocator_used_bytes: u64,
+    #[serde(default)]
+    segment_id: Option<String>,
     #[serde(default)]
     te_endpoint: Option<String>,
     #[serde(default)]
@@ -99,16 +105,35 @@ pub fn sample(admin: &str) -> Outcome<Sample> {
     // Masters without this page still have the numbers above.
     let details = http::get(admin, "/get_segments_detail").ok().filter(|answer| answer.status == 200);
     if let Some(details) = details.and_then(|answer| serde_json::from_slice::<Details>(&answer.body).ok()) {
-        for detail in details.segments {
-            if let Some(segment) = sample.status.segments.iter_mut().find(|s| s.name == detail.segment_name) {
-                segment.endpoint = detail.te_endpoint;
-                segment.status = detail.status;
-                segment.client = detail.client_id;
-                segment.protocol = detail.protocol;
-            }
-        }
+        sample.status.segments = rows(details, &sample.status.segments);
     }
     Ok(sample)
+}
+
+/// A row for each segment: a node that was started again at its port has one beside that of the process before it, as long as
+/// the master knows that one. What only the metrics say is taken from the rows that they gave, one a name.
+fn rows(details: Details, by_name: &[Segment]) -> Vec<Segment> {
+    let row = |detail: Detail| Segment {
+        name: detail.segment_name,
+        id: detail.segment_id,
+        endpoint: detail.te_endpoint,
+        status: detail.status,
+        client: detail.client_id,
+        protocol: detail.protocol,
+        used_bytes: detail.allocator_used_bytes,
+        capacity_bytes: detail.size_bytes,
+    };
+    let mut rows: Vec<Segment> = details.segments.into_iter().map(row).collect();
+    rows.sort_by(|a, b| (&a.name, &a.id).cmp(&(&b.name, &b.id)));
+    // The peer's page shows no use of a segment that is drained; the metrics do.
+    for alone in rows.chunk_by_mut(|a, b| a.name == b.name) {
+        if let [row] = alone
+            && let Some(known) = by_name.iter().find(|known| known.name == row.name)
+        {
+            row.used_bytes = row.used_bytes.max(known.used_bytes);
+        }
+    }
+    rows
 }
 
 /// Asks for, or changes, something whose answer is a JSON object.
@@ -269,6 +294,19 @@ mod tests {
         let expected =
             Segment { name: "10.0.0.1:5".into(), used_bytes: 4096, capacity_bytes: 1 << 20, ..Segment::default() };
         assert_eq!(status.segments, [expected]);
+    }
+
+    #[test]
+    fn segments_of_one_name_have_a_row_each() {
+        let of = |id: &str, client: &str, status: &str, size: u64| {
+            serde_json::json!({"segment_name": "10.0.0.1:5", "segment_id": id, "client_id": client, "status": status,
+                "te_endpoint": "10.0.0.1:9", "size_bytes": size, "allocator_used_bytes": size / 2})
+        };
+        let page = serde_json::json!({"segments": [of("2-2", "b", "OK", 100), of("1-1", "a", "OFFLINE", 60)]});
+        let shown = rows(serde_json::from_value(page).unwrap(), &[]);
+        let told = |row: &Segment| (row.client.clone().unwrap(), row.status.clone().unwrap(), row.capacity_bytes);
+        let expected = [("a".to_owned(), "OFFLINE".to_owned(), 60), ("b".to_owned(), "OK".to_owned(), 100)];
+        assert_eq!(shown.iter().map(told).collect::<Vec<_>>(), expected);
     }
 
     #[test]

@@ -103,14 +103,13 @@ fn choose(wanted: &[String], segments: &[Segment]) -> Outcome<Vec<String>> {
             true => &segment.name == name,
             false => host(&segment.name) == *name || segment.client.as_ref() == Some(name),
         };
-        let before = chosen.len();
-        for segment in
-            segments.iter().filter(is_meant).filter(|segment| !chosen.contains(&segment.name)).collect::<Vec<_>>()
-        {
-            chosen.push(segment.name.clone());
+        for segment in segments.iter().filter(is_meant) {
+            // A name may be there twice: of a node that was started again, and of the process before it.
+            if !chosen.contains(&segment.name) {
+                chosen.push(segment.name.clone());
+            }
         }
-        let is_there = chosen.len() > before || segments.iter().any(|segment| is_meant(&segment));
-        if !is_there {
+        if !segments.iter().any(|segment| is_meant(&segment)) {
             return Err(Failure::failed(format!("no node {name:?} lends memory to the pool; there are:{}", known())));
         }
     }

@@ -8,6 +8,9 @@
 //! Where nobody answers at its data address, a client is not offered either, and its unfinished writes are given up unless
 //! it pings soon. It is forgotten no sooner than any other that is silent: its memory may outlive its process.
 //!
+//! A client that unmounts its last segment is said to have left: it is neither counted nor listed, and forgotten without
+//! more when it is silent for its time to live. A ping or a mount says that it is still there.
+//!
 //! A process that was started again at the address of another one shows that the other is gone. Its segments are not
 //! offered from that moment on, and unmounted unless it pings soon: two clients may share one engine.
 
@@ -30,6 +33,15 @@ struct Client {
     reach: Reach,
     /// Somebody else answers at its address, or nobody.
     doubt: Option<Doubt>,
+    /// Unmounted its last segment and was not heard of since.
+    left: bool,
+}
+
+impl Client {
+    /// Whether it is one of those in good standing, for counts.
+    fn counts(&self) -> bool {
+        self.in_good_standing && !self.left
+    }
 }
 
 #[derive(Default)]
@@ -113,6 +125,9 @@ impl Clients {
         if let Some(known) = self.by_id.get_mut(&client) {
             known.last_seen = known.last_seen.max(now);
             known.doubt = None;
+            if std::mem::replace(&mut known.left, false) {
+                self.good += usize::from(known.in_good_standing);
+            }
             if std::mem::replace(&mut known.reach, Reach::Online) == Reach::Online {
                 return Sign::Fine;
             }
@@ -122,7 +137,7 @@ impl Clients {
         if self.by_id.len() >= max {
             return Sign::NoRoom;
         }
-        let new = Client { last_seen: now, in_good_standing: false, reach: Reach::Online, doubt: None };
+        let new = Client { last_seen: now, in_good_standing: false, reach: Reach::Online, doubt: None, left: false };
         self.by_id.insert(client, new);
         Sign::Fine
     }
@@ -139,18 +154,26 @@ impl Clients {
 
     /// It has to mount anew.
     pub fn set_strange(&mut self, client: ClientId) {
-        if let Some(known) = self.by_id.get_mut(&client)
-            && std::mem::replace(&mut known.in_good_standing, false)
-        {
-            self.good -= 1;
+        if let Some(known) = self.by_id.get_mut(&client) {
+            self.good -= usize::from(known.counts());
+            known.in_good_standing = false;
         }
     }
 
     pub fn set_good(&mut self, client: ClientId) {
-        if let Some(known) = self.by_id.get_mut(&client)
-            && !std::mem::replace(&mut known.in_good_standing, true)
-        {
-            self.good += 1;
+        if let Some(known) = self.by_id.get_mut(&client) {
+            self.good -= usize::from(known.counts());
+            known.in_good_standing = true;
+            self.good += usize::from(known.counts());
+        }
+    }
+
+    /// It has unmounted its last segment: the last that is heard of it, unless it pings.
+    pub fn leaves(&mut self, client: ClientId, now: MonotonicTime) {
+        if let Some(known) = self.by_id.get_mut(&client) {
+            self.good -= usize::from(known.counts());
+            known.left = true;
+            known.last_seen = known.last_seen.max(now);
         }
     }
 
@@ -211,6 +234,10 @@ impl Clients {
             known.doubt = known.doubt.map(|doubt| doubt.put_off(extra));
             let silent = patience.reach(now.since(known.last_seen));
             let (reach, cause) = match known.doubt {
+                _ if known.left => {
+                    let reach = if silent < Reach::Offline { known.reach } else { Reach::Gone };
+                    (reach, UnmountCause::Asked)
+                }
                 Some(Doubt::Replaced(until)) if now >= until && silent != Reach::Gone => {
                     (Reach::Gone, UnmountCause::Replaced)
                 }
@@ -229,7 +256,7 @@ impl Clients {
             }
         }
         for gone in turns.iter().filter(|turn| turn.reach == Reach::Gone) {
-            self.good -= usize::from(self.by_id.remove(&gone.client).is_some_and(|client| client.in_good_standing));
+            self.good -= usize::from(self.by_id.remove(&gone.client).is_some_and(|client| client.counts()));
         }
         (turns, silenced)
     }
@@ -311,7 +338,8 @@ impl Catalog {
             self.unmount_all_of(&mut registry, &leaving, now, effects);
         }
         drop((registry, clients));
-        self.counters.add(|c| &c.clients_expired, leaving.len() as u64);
+        let expired = leaving.values().filter(|cause| **cause != UnmountCause::Asked).count();
+        self.counters.add(|c| &c.clients_expired, expired as u64);
         let stepped = |to: Reach| following.values().filter(|reach| **reach == to).count() as u64;
         self.counters.add(|c| &c.clients_suspected, stepped(Reach::Suspect));
         self.counters.add(|c| &c.clients_offline, stepped(Reach::Offline));
@@ -361,7 +389,7 @@ impl Catalog {
         }
     }
 
-    /// Every known client, in order of id.
+    /// Every known client, in order of id, but those that have left.
     pub fn clients(&self) -> Vec<ClientReport> {
         let report = |(&id, client): (&ClientId, &Client)| ClientReport {
             id,
@@ -369,6 +397,6 @@ impl Catalog {
             reach: client.reach,
             last_seen: client.last_seen,
         };
-        self.clients.lock().by_id.iter().map(report).collect()
+        self.clients.lock().by_id.iter().filter(|(_, client)| !client.left).map(report).collect()
     }
 }

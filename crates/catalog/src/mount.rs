@@ -175,7 +175,8 @@ impl Catalog {
         *registry.standings() = standings;
     }
 
-    /// Takes a segment out of the pool. An unknown id is fine: it is out.
+    /// Takes a segment out of the pool. An unknown id is fine: it is out. A client that has no other has left, unless it
+    /// pings from then on.
     ///
     /// # Errors
     /// `INVALID_PARAMS` for anyone but the client that mounted it.
@@ -186,12 +187,16 @@ impl Catalog {
         now: MonotonicTime,
         effects: &mut Effects,
     ) -> Result<(), ErrorCode> {
+        let mut clients = self.clients.lock();
         let mut registry = self.segments.registry();
         let Some(segment) = registry.get(id).cloned() else { return Ok(()) };
         if segment.owner() != client {
             return Err(ErrorCode::INVALID_PARAMS);
         }
         self.take_away(&mut registry, &segment, UnmountCause::Asked, now, effects);
+        if !registry.iter().any(|segment| segment.owner() == client) {
+            clients.leaves(client, now);
+        }
         self.segments.refresh(&mut registry);
         Ok(())
     }

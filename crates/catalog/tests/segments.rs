@@ -285,6 +285,45 @@ fn another_process_at_the_address_of_one_that_nobody_answers_for_makes_it_go_soo
 }
 
 #[test]
+fn a_client_that_unmounts_its_last_segment_has_left_unless_it_pings() {
+    let mut pool = Pool::with(CatalogSettings::default(), &[("a", MIB), ("b", MIB)]);
+    pool.mount(segment(3, "more", MIB), 100).unwrap();
+    let listed = |pool: &Pool| (pool.catalog.stats().clients, pool.catalog.clients().len());
+    let unmount = |pool: &mut Pool, number: u64| {
+        pool.catalog.unmount(segment(number, "", MIB).id, client(100), pool.now, &mut Effects::default()).unwrap();
+    };
+    unmount(&mut pool, 1);
+    assert_eq!(listed(&pool), (2, 2), "it lends another one");
+    unmount(&mut pool, 3);
+    assert_eq!(listed(&pool), (1, 1), "at once");
+    assert_eq!(pool.catalog.ping(client(100), pool.now), Ok(ClientStatus::OK), "it is known, and is still there");
+    assert_eq!(listed(&pool), (2, 2));
+
+    pool.mount(segment(4, "again", MIB), 100).unwrap();
+    pass(&mut pool, 5, &[100, 101]);
+    unmount(&mut pool, 4);
+    pass(&mut pool, 10, &[101]);
+    assert!(pool.effects.is_empty(), "that is neither silence nor a death: {:?}", pool.effects);
+    pass(&mut pool, 1, &[101]);
+    assert_eq!(pool.effects.clients_gone[..], [(client(100), UnmountCause::Asked)]);
+    let stats = pool.catalog.stats();
+    assert_eq!((stats.clients_suspected, stats.clients_offline, stats.clients_expired), (0, 0, 0));
+    assert_eq!(pool.catalog.ping(client(100), pool.now), Ok(ClientStatus::NEED_REMOUNT), "it is a new one");
+    assert_eq!(listed(&pool), (1, 2));
+    pool.catalog.assert_consistent();
+}
+
+#[test]
+fn a_client_that_lends_nothing_more_and_dies_later_is_counted() {
+    let mut pool = Pool::with_segment(MIB);
+    pool.catalog.unmount(segment(1, "a", MIB).id, client(100), pool.now, &mut Effects::default()).unwrap();
+    pass(&mut pool, 2, &[100]);
+    pass(&mut pool, 41, &[]);
+    assert_eq!(pool.effects.clients_gone[..], [(client(100), UnmountCause::ClientExpired)]);
+    assert_eq!(pool.catalog.stats().clients_expired, 1);
+}
+
+#[test]
 fn two_living_clients_at_one_address_stay() {
     let mut pool = Pool::new(CatalogSettings::default());
     pool.mount(at_address(1, "node", "10.0.0.1:7"), 100).unwrap();

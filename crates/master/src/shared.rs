@@ -157,6 +157,7 @@ impl Shared {
         for (client, cause) in effects.clients_gone.drain(..) {
             let cause = match cause {
                 UnmountCause::Replaced => "another one mounted at the same address, and this one did not ping since",
+                UnmountCause::Asked => "it unmounted its last segment, and did not ping since",
                 _ => "no ping within client_ttl and client_suspicion_ttl_sec",
             };
             tracing::info!(event = "client_gone", %client, "client gone: {cause}");

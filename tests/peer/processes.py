@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
+import random
 import select
 import signal
 import socket
@@ -34,8 +36,26 @@ def wait_until(what: str, ready: Callable[[], object], seconds: float = START_SE
         time.sleep(0.02)
 
 
+def ports_never_given_away() -> range:
+    """Ports that the system gives to no socket that asks for any, above those that the peer binds by itself."""
+    try:
+        first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        first = 32_768
+    return range(20_000, first)
+
+
+_ports = ports_never_given_away()
+_turns = itertools.count(random.SystemRandom().randrange(1 << 30))
+
+
 def free_port() -> int:
-    """A TCP port nobody listens on; asked from outside the range that the peer binds by itself."""
+    """A TCP port nobody listens on, and that no other socket gets before it is used."""
+    for turn in itertools.islice(_turns, len(_ports)):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("", _ports[turn % len(_ports)]))
+            return probe.getsockname()[1]
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]

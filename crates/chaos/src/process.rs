@@ -1,7 +1,6 @@
 //! Processes of a test: started, signalled and ended by their own number.
 
 use std::io;
-use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus};
@@ -27,7 +26,7 @@ pub fn now() -> MonotonicTime {
 /// # Errors
 /// The system has none left.
 pub fn free_port() -> io::Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+    yb_env::free_port()
 }
 
 /// Asks again and again, for [`PATIENCE`].

@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -273,8 +272,7 @@ fn last_lines(path: &Path, count: usize) -> String {
 
 /// A port that nobody listens on now.
 fn free_port() -> Outcome<u16> {
-    let bound = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
-    bound.map(|address| address.port()).map_err(|e: io::Error| Failure::failed(format!("no free port: {e}")))
+    yb_env::free_port().map_err(|e: io::Error| Failure::failed(format!("no free port: {e}")))
 }
 
 #[cfg(test)]

@@ -64,6 +64,10 @@ fn keep_reading(client: &Client, keys: &[u64], stop: &AtomicBool, times: &Mutex<
     }
 }
 
+const A_SECOND: Duration = Duration::from_secs(1);
+/// So many calls of a test may take longer than they should, on a machine with other work.
+const HICCUPS: usize = 3;
+
 /// The work of others ends with the test, however that ends.
 struct EndOfWork<'a>(&'a AtomicBool);
 
@@ -117,25 +121,27 @@ fn an_owner_dies(way: Way) {
         let meanwhile = std::mem::take(&mut *times.lock().unwrap());
         found.print(way, &before, &meanwhile);
         // A machine with other work is slow; what must not be is a second for each lost key.
-        assert!(found.first < Duration::from_secs(1) && found.slowest < Duration::from_secs(1));
+        assert!(found.late <= HICCUPS, "{} of {}", found.late, lost.len());
         puts_go_on(client);
     });
     the_place_is_taken(&mut pool, &lost, &kept);
 }
 
 /// Reads of keys whose only owner is dead.
+#[derive(Default)]
 struct OfTheDead {
     first: Duration,
     first_failed: bool,
     slowest: Duration,
+    /// Those that took a second.
+    late: usize,
     right: usize,
     failed: usize,
 }
 
 /// They bring the right bytes (memory that is mapped outlives its process), or fail and name the peer, or say that nothing is there.
 fn read_the_dead(client: &Client, lost: &[u64]) -> OfTheDead {
-    let mut found =
-        OfTheDead { first: Duration::ZERO, first_failed: false, slowest: Duration::ZERO, right: 0, failed: 0 };
+    let mut found = OfTheDead::default();
     for (number, key) in lost.iter().enumerate() {
         let (answer, took) = read(client, *key, 0);
         match &answer {
@@ -145,6 +151,7 @@ fn read_the_dead(client: &Client, lost: &[u64]) -> OfTheDead {
             Err(other) => panic!("{other}"),
         }
         found.failed += usize::from(answer.is_err());
+        found.late += usize::from(took >= A_SECOND);
         if number == 0 {
             (found.first, found.first_failed) = (took, answer.is_err());
         } else {
@@ -215,14 +222,15 @@ fn one_of_two_owners_dies(way: Way) {
         assert_eq!(read(&pool.client, key, 0).0, Ok(()));
     }
     pool.nodes[0].process.kill();
-    let mut slowest = Duration::ZERO;
+    let (mut slowest, mut late) = (Duration::ZERO, 0);
     for key in (0..40).chain(0..40) {
         let (answer, took) = read(&pool.client, key, 0);
         assert_eq!(answer, Ok(()), "no read fails while a copy lives");
         slowest = slowest.max(took);
+        late += usize::from(took >= A_SECOND);
     }
     println!("{way:?}, two copies, one owner killed: 0 of 80 reads failed, slowest {slowest:?}");
-    assert!(slowest < Duration::from_secs(1), "{slowest:?}");
+    assert!(late <= HICCUPS, "{late} of 80 took a second, the slowest {slowest:?}");
     // The node comes back at its port: new objects are put there again and can be read at once.
     pool.nodes[0].start_again();
     wait_for_copies(&pool.client, 2);
@@ -240,32 +248,37 @@ fn a_stopped_owner_of_one_of_two_copies_holds_no_read_up() {
         assert_eq!(read(&pool.client, key, 0).0, Ok(()));
     }
     pool.nodes[0].process.signal(Signal::STOP).unwrap();
-    let mut slowest = Duration::ZERO;
+    let (mut slowest, mut late) = (Duration::ZERO, 0);
     for key in 0..40 {
         let (answer, took) = read(&pool.client, key, 0);
         assert_eq!(answer, Ok(()), "{key}");
         slowest = slowest.max(took);
+        late += usize::from(took >= A_SECOND);
     }
     let counted = pool.client.metrics();
     println!("stopped owner of one of two copies: slowest read {slowest:?}, {} late", counted.late_replicas);
     assert!(counted.late_replicas >= 1, "one of them asked the stopped one first");
-    assert!(slowest < Duration::from_secs(1), "{slowest:?}: it was waited for like an only copy");
+    assert!(
+        late <= HICCUPS,
+        "{late} of 40 took a second, the slowest {slowest:?}: it was waited for like an only copy"
+    );
 }
 
 #[test]
 fn a_put_to_a_stopped_node_gets_another_place_within_the_call() {
     let pool = Pool::start(Way::Tcp);
     pool.nodes[0].process.signal(Signal::STOP).unwrap();
-    let mut slowest = Duration::ZERO;
+    let (mut slowest, mut late) = (Duration::ZERO, 0);
     for key in 0..12 {
         let (name, value) = object(key, 0);
         let (answer, took) = timed(|| pool.client.put(&name, &value, &copies(1)));
         assert_eq!(answer, Ok(PutOutcome::Stored), "{name}");
         slowest = slowest.max(took);
+        late += usize::from(took >= A_SECOND * 2);
         assert_ne!(home(&pool.client, &name), pool.first_home);
     }
     println!("stopped node: slowest put {slowest:?}");
-    assert!(slowest < Duration::from_secs(2), "{slowest:?}");
+    assert!(late <= HICCUPS, "{late} of 12 took two seconds, the slowest {slowest:?}");
     pool.nodes[0].process.signal(Signal::CONT).unwrap();
     let mut number = 0;
     wait_until("it gets objects again", || {

@@ -97,7 +97,7 @@ fn a_node_is_emptied_and_may_go_and_a_drain_can_be_taken_back() {
 
 /// What is to be in the log is there a moment later.
 fn written() {
-    yb_env::sleep(Duration::from_millis(500));
+    yb_env::sleep(Duration::from_secs(1));
 }
 
 /// With a log, a restarted master knows what was emptied, and goes on with what was being emptied.

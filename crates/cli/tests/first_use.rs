@@ -18,7 +18,11 @@ struct Pool {
 impl Pool {
     /// With a node of 64 MiB.
     fn start() -> Pool {
-        let master = Master::start(&[]);
+        Pool::with(&[])
+    }
+
+    fn with(flags: &[&str]) -> Pool {
+        let master = Master::start(flags);
         let node = master.node(Way::SharedMemory, &[]);
         Pool { master, _node: node }
     }
@@ -61,7 +65,8 @@ fn a_put_that_never_fits_says_so_and_one_into_a_full_pool_says_something_else() 
 
 #[test]
 fn a_removal_of_many_tells_what_stayed_and_why() {
-    let pool = Pool::start();
+    // One lease lasts for all of the commands, however slow they are.
+    let pool = Pool::with(&["--default_kv_lease_ttl=600000"]);
     let client = pool.master.client(Way::SharedMemory);
     for key in ["a/1", "a/2", "a.3", "b"] {
         client.put(key, b"value", &copies(1)).unwrap();

@@ -25,7 +25,7 @@ fn readable(client: &Client, keys: std::ops::Range<u64>, len: usize) -> u64 {
 
 /// What is known to have reached the nodes: told within a moment.
 fn told() {
-    yb_env::sleep(Duration::from_millis(500));
+    yb_env::sleep(Duration::from_secs(1));
 }
 
 both_ways!(

@@ -50,7 +50,7 @@ fn what_went_stays_gone(master_flags: &[&str], first: First) {
         let is_there = || client.put("probe", &value(1, LEN), &copies(2)).is_ok();
         within("the other node is there", common::PATIENCE, is_there);
     }
-    yb_env::sleep(Duration::from_millis(500));
+    yb_env::sleep(Duration::from_secs(1));
     away.process.kill();
     client.remove("removed", true).unwrap();
     if has_second {

@@ -7,7 +7,7 @@ mod scripted;
 
 use std::time::Duration;
 
-use common::{MIB, bytes, config, free_port, node, plain, requester, short, wait_until};
+use common::{MIB, bytes, config, free_port, node, one_is_quick, plain, requester, short, wait_until};
 use scripted::{Script, ScriptedMaster};
 use yb_client::{
     Client, ClientConfig, Duplicates, Error, Fragment, GetItem, Health, LocalBuffer, MemoryRange, PutItem, PutOutcome,
@@ -32,7 +32,7 @@ fn with(change: impl FnOnce(&mut Script)) -> ScriptedMaster {
 fn a_missing_object_an_empty_one_a_dead_node_and_a_dead_master_are_four_answers() {
     let master = master();
     let node = node(&master.address, 16 * MIB);
-    let client = Client::connect(ClientConfig { limits: short(), ..config(&master.address) }).unwrap();
+    let client = requester(&master.address);
     assert_eq!(client.get("missing"), Err(Error::NotFound));
     client.put("empty", b"", &plain()).unwrap();
     assert_eq!(client.get("empty"), Ok(Vec::new()));
@@ -49,13 +49,11 @@ fn a_missing_object_an_empty_one_a_dead_node_and_a_dead_master_are_four_answers(
     }
     let address = master.address.clone();
     drop(master);
-    let clock = Clock::real();
-    let before = clock.now();
-    match client.get("there") {
+    let is_lost = || match client.get("there") {
         Err(Error::MasterUnreachable(failure)) => assert_eq!(failure.address, address),
         other => panic!("{other:?}"),
-    }
-    assert!(clock.now().since(before) < Duration::from_secs(1));
+    };
+    assert!(one_is_quick(Duration::from_secs(1), is_lost), "no deadline is waited for");
 }
 
 #[test]
@@ -64,13 +62,15 @@ fn a_silent_master_costs_one_deadline() {
     let _node = node(&master.address, 16 * MIB);
     let client = Client::connect(ClientConfig { limits: short(), ..config(&master.address) }).unwrap();
     master.script(|script| script.silent = Some(Rpc::GetReplicaList));
-    let clock = Clock::real();
-    let before = clock.now();
-    let error = client.get("k").unwrap_err();
-    let took = clock.now().since(before);
-    assert_eq!(error.code(), ErrorCode::RPC_TIMEOUT);
-    assert!(took >= Duration::from_millis(500) && took < Duration::from_millis(1500), "{took:?}");
-    assert_eq!(client.metrics().master_failures, 1);
+    let (clock, mut calls) = (Clock::real(), 0);
+    let times_out = || {
+        let before = clock.now();
+        assert_eq!(client.get("k").unwrap_err().code(), ErrorCode::RPC_TIMEOUT);
+        assert!(clock.now().since(before) >= Duration::from_millis(500));
+        calls += 1;
+    };
+    assert!(one_is_quick(Duration::from_millis(1100), times_out), "twice its deadline is 1.2 seconds");
+    assert_eq!(client.metrics().master_failures, calls);
 }
 
 #[test]
@@ -172,13 +172,16 @@ fn a_held_key_is_waited_for_a_while() {
     assert_eq!(client.put("soon", b"v", &plain()), Ok(PutOutcome::Stored));
     assert_eq!(client.metrics().busy_waits, 2);
     master.script(|script| script.busy.insert(b"held".to_vec(), usize::MAX));
-    let clock = Clock::real();
-    let before = clock.now();
-    let answers = client.batch_put(&[("free", "v"), ("held", "v")], &plain());
-    assert_eq!(answers, [Ok(PutOutcome::Stored), Err(Error::Busy(Why::default()))]);
-    let took = clock.now().since(before);
-    assert!(took >= Duration::from_millis(100) && took < Duration::from_millis(600), "{took:?}");
-    assert!(answers[1].as_ref().is_err_and(Error::retryable));
+    let (clock, mut turn) = (Clock::real(), 0);
+    let is_busy = || {
+        let before = clock.now();
+        turn += 1;
+        let answers = client.batch_put(&[(format!("free{turn}").as_str(), "v"), ("held", "v")], &plain());
+        assert_eq!(answers, [Ok(PutOutcome::Stored), Err(Error::Busy(Why::default()))]);
+        assert!(clock.now().since(before) >= Duration::from_millis(100));
+        assert!(answers[1].as_ref().is_err_and(Error::retryable));
+    };
+    assert!(one_is_quick(Duration::from_millis(600), is_busy));
 }
 
 #[test]
@@ -325,11 +328,11 @@ fn a_master_of_another_version_is_refused_with_both_versions() {
 
 #[test]
 fn setup_without_a_master_says_so_in_time() {
-    let clock = Clock::real();
-    let before = clock.now();
-    let error = Client::connect(config(&format!("127.0.0.1:{}", free_port()))).unwrap_err();
-    assert!(matches!(error, Error::MasterUnreachable(_)), "{error}");
-    assert!(clock.now().since(before) < Duration::from_secs(1));
+    let says_so = || {
+        let error = Client::connect(config(&format!("127.0.0.1:{}", free_port()))).unwrap_err();
+        assert!(matches!(error, Error::MasterUnreachable(_)), "{error}");
+    };
+    assert!(one_is_quick(Duration::from_secs(1), says_so));
 }
 
 #[test]
@@ -350,12 +353,15 @@ fn a_forgotten_client_mounts_again_and_a_dead_master_shows_in_the_health() {
 #[test]
 fn close_is_prompt_final_and_repeatable() {
     let master = master();
-    let node = node(&master.address, 16 * MIB);
-    let clock = Clock::real();
-    let before = clock.now();
-    node.close();
-    assert!(clock.now().since(before) < Duration::from_millis(500));
-    assert_eq!(master.script(|script| script.count(Rpc::UnmountSegment)), 1);
+    let mut nodes: Vec<Client> = (0..5).map(|_| node(&master.address, 16 * MIB)).collect();
+    let (mut left, mut closed) = (nodes.iter(), 0);
+    let close_one = || {
+        left.next().unwrap().close();
+        closed += 1;
+    };
+    assert!(one_is_quick(Duration::from_millis(500), close_one));
+    assert_eq!(master.script(|script| script.count(Rpc::UnmountSegment)), closed);
+    let node = nodes.remove(0);
     node.close();
     assert_eq!(node.health(), Health::Closed);
     assert_eq!(node.get("k"), Err(Error::Closed));
@@ -368,13 +374,11 @@ fn close_is_prompt_final_and_repeatable() {
 #[test]
 fn closing_with_a_dead_master_is_prompt_too() {
     let master = master();
-    let node = node(&master.address, 16 * MIB);
+    let nodes: Vec<Client> = (0..5).map(|_| node(&master.address, 16 * MIB)).collect();
     drop(master);
-    wait_until("the node notices", || node.health() == Health::MasterUnreachable);
-    let clock = Clock::real();
-    let before = clock.now();
-    node.close();
-    assert!(clock.now().since(before) < Duration::from_secs(1));
+    wait_until("the nodes notice", || nodes.iter().all(|node| node.health() == Health::MasterUnreachable));
+    let mut left = nodes.iter();
+    assert!(one_is_quick(Duration::from_secs(1), || left.next().unwrap().close()));
 }
 
 #[test]
@@ -576,13 +580,18 @@ fn a_silent_node_costs_every_call_one_deadline() {
     master.script(|script| keys.iter().for_each(|key| script.add_object(key, 1000)));
     // The peer is asked anew by each client: one that failed is left alone.
     let call = |what: &str, call: &dyn Fn(&Client)| {
-        let client = Client::connect(ClientConfig { limits: short(), ..config(&master.address) }).unwrap();
-        let clock = Clock::real();
-        let before = clock.now();
-        call(&client);
-        let took = clock.now().since(before);
-        // One deadline (600 ms), and a quarter of a second to tell the master.
-        assert!(took < Duration::from_millis(1500), "{what}: {took:?}");
+        let (clock, mut took) = (Clock::real(), Vec::new());
+        for _ in 0..5 {
+            let client = Client::connect(ClientConfig { limits: short(), ..config(&master.address) }).unwrap();
+            let before = clock.now();
+            call(&client);
+            took.push(clock.now().since(before));
+            // One deadline (600 ms), and a quarter of a second to tell the master. A busy machine has more than one try.
+            if took.last() < Some(&Duration::from_millis(1500)) {
+                return;
+            }
+        }
+        panic!("{what}: {took:?}");
     };
     call("get", &|client| assert!(client.get("a").is_err()));
     call("batch_get", &|client| assert!(client.batch_get(&keys).iter().all(Result::is_err)));

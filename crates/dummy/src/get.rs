@@ -247,10 +247,7 @@ impl Core {
         }
         let wanted: Vec<&[u8]> = group.indexes.iter().filter_map(|index| keys.get(*index).copied()).collect();
         let bytes = group.bytes();
-        let mut sent = self.request_read(&wanted, &group.pieces, bytes);
-        if self.was_forgotten(&sent) {
-            sent = self.request_read(&wanted, &group.pieces, bytes);
-        }
+        let sent = self.again_if_forgotten(|| self.request_read(&wanted, &group.pieces, bytes));
         let named = |code: ErrorCode| Error::from_master("batch_get_into_dummy_helper", code);
         match sent {
             Ok(codes) => {

@@ -144,8 +144,11 @@ impl DaemonLink {
         let pool = self.pool();
         let deadline = pool.deadline_in(within);
         let mut answer = pool.call(signature.function_id, &body, deadline);
-        if repeat == Repeat::Harmless && matches!(&answer, Err(RpcError::Closed { .. })) {
+        // After a restart of the daemon each of the connections may be found broken.
+        let mut left = if repeat == Repeat::Harmless { CONNECTIONS } else { 0 };
+        while left > 0 && matches!(&answer, Err(RpcError::Closed { .. })) {
             answer = pool.call(signature.function_id, &body, deadline);
+            left -= 1;
         }
         let reply = answer.map_err(|error| self.unanswered(rpc, &error))?;
         let limits = Limits { max_elements: REPLY_ELEMENTS };

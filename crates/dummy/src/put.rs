@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use smallvec::{SmallVec, smallvec};
 use yb_client::{Duplicates, Error, LocalBuffer, PutItem, Result};
 use yb_mem::CopyHint;
-use yb_types::{ErrorCode, ReplicateConfig};
+use yb_types::ReplicateConfig;
 use yb_wire::messages::{ErrorOr, LocalBatchPutFromArgs, LocalBatchPutFromBuffersArgs, LocalBatchUpsertFromArgs};
 use yb_wire::{List, call};
 
@@ -110,11 +110,7 @@ impl Core {
             group.indexes.iter().filter_map(|index| items.get(*index)).map(|item| item.key).collect();
         let config = writing.config.only(&group.indexes, items.len());
         let request = Request { keys: &keys, pieces: &group.pieces, bytes: group.bytes, config: &config };
-        let mut sent = self.request(request, writing.manner);
-        if self.was_forgotten(&sent) {
-            sent = self.request(request, writing.manner);
-        }
-        match sent {
+        match self.again_if_forgotten(|| self.request(request, writing.manner)) {
             Ok(codes) => {
                 for (index, code) in group.indexes.iter().zip(codes) {
                     let rpc = match writing.manner {
@@ -132,13 +128,6 @@ impl Core {
             }
         }
         self.give_back(group.places);
-    }
-
-    /// Whether a refusal means that the daemon lost our windows, which it has again now: nothing was done then.
-    pub(crate) fn was_forgotten<T>(&self, answers: &Result<Vec<ErrorOr<T>>>) -> bool {
-        let refused = |answer: &ErrorOr<T>| matches!(answer, Err(ErrorCode::INVALID_PARAMS));
-        let all_refused = answers.as_ref().is_ok_and(|answers| answers.iter().all(refused));
-        all_refused && self.hand_over_again().is_ok_and(|missing| missing > 0)
     }
 
     fn request(&self, request: Request<'_>, manner: Manner) -> Result<Vec<ErrorOr<()>>> {

@@ -66,10 +66,7 @@ impl Core {
         if wanted.is_empty() {
             return Ok(Vec::new());
         }
-        let mut sent = self.request_ranges(wanted);
-        if self.was_forgotten(&sent) {
-            sent = self.request_ranges(wanted);
-        }
+        let sent = self.again_if_forgotten(|| self.request_ranges(wanted));
         let codes = sent.inspect_err(|error| {
             if may_go_on(error) {
                 self.lose(places);

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use yb_client::{Error, Result};
 use yb_mem::{MemorySegment, SharedMemory};
 use yb_types::ErrorCode;
 use yb_wire::call;
-use yb_wire::messages::LocalNumberArgs;
+use yb_wire::messages::{ErrorOr, LocalNumberArgs};
 
 use crate::core::Core;
 use crate::stage::Stage;
@@ -34,6 +35,8 @@ pub(crate) struct Windows {
     held: RwLock<BTreeMap<u64, Held>>,
     /// Held while windows are handed over or withdrawn, so that none is twice.
     handing: Mutex<()>,
+    /// How often the daemon was given again what it did not have any more.
+    given_again: AtomicU64,
     /// The caller's registrations: address to bytes and the window.
     registered: Mutex<BTreeMap<u64, u64>>,
 }
@@ -113,7 +116,25 @@ impl Core {
                 missing += 1;
             }
         }
+        if missing > 0 {
+            self.windows.given_again.fetch_add(1, Ordering::SeqCst);
+        }
         Ok(missing)
+    }
+
+    /// Asks, and once more when the daemon refused because it had lost our windows, and has them again now: nothing was
+    /// done the first time.
+    pub(crate) fn again_if_forgotten<T>(&self, ask: impl Fn() -> Result<Vec<ErrorOr<T>>>) -> Result<Vec<ErrorOr<T>>> {
+        let given = || self.windows.given_again.load(Ordering::SeqCst);
+        let before = given();
+        let answers = ask();
+        let refused = |answer: &ErrorOr<T>| matches!(answer, Err(ErrorCode::INVALID_PARAMS));
+        let all_refused = answers.as_ref().is_ok_and(|answers| answers.iter().all(refused));
+        // A ping may have been faster, and left nothing that is missing.
+        if all_refused && self.hand_over_again().is_ok_and(|missing| missing > 0 || given() != before) {
+            return ask();
+        }
+        answers
     }
 
     /// Whether the daemon has the window that starts at `base`.

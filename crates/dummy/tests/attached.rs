@@ -209,7 +209,7 @@ fn a_dummy_that_leaves_takes_its_windows_and_a_wrong_address_is_no_daemon() {
     assert_eq!(host.daemon().stats().dummies, 1);
     dummy.close();
     assert_eq!(host.daemon().stats(), yb_daemon::DaemonStats::default());
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nobody = std::net::SocketAddr::from(([127, 0, 0, 1], yb_env::free_port().unwrap()));
     let refused = Dummy::attach(&DummyConfig::new(nobody.to_string(), 0)).unwrap_err();
     assert_eq!(refused.code(), ErrorCode::RPC_FAIL);
     assert!(matches!(Dummy::attach(&DummyConfig::new("no such host", 0)), Err(Error::Setup { .. })));

@@ -1,4 +1,4 @@
-//! The doors to the outside world: clock, randomness, threads, the memory that there is.
+//! The doors to the outside world: clock, randomness, threads, the memory and the ports that there are.
 //!
 //! Every other crate takes time and randomness as arguments. A lint bans the functions of the standard library that
 //! this crate wraps, so that a test or a simulation can stand in for the world.
@@ -10,6 +10,7 @@
 )]
 
 mod memory;
+mod ports;
 
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use yb_types::{MonotonicTime, Uuid};
 
 pub use memory::memory_limit;
+pub use ports::free_port;
 
 /// A monotonic clock; clones show the same time.
 #[derive(Clone, Debug)]

@@ -78,5 +78,5 @@ fn a_master_stops_in_the_middle_of_a_costly_walk() {
     let clock = yb_env::Clock::real();
     let before = clock.now();
     rig.master.shutdown();
-    assert!(clock.now().since(before) < Duration::from_secs(5), "{:?}", clock.now().since(before));
+    assert!(clock.now().since(before) < Duration::from_secs(20), "{:?}", clock.now().since(before));
 }

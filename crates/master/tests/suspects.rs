@@ -33,7 +33,7 @@ fn exists(by: &Caller, key: &[u8]) -> bool {
 #[test]
 fn a_node_at_which_nobody_answers_is_not_offered_and_comes_back_with_a_ping() {
     let rig = Rig::start();
-    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let gone = format!("127.0.0.1:{}", yb_env::free_port().unwrap());
     let (owner, _) = node(&rig, &gone, b"k");
     let reader = rig.caller();
     assert!(exists(&reader, b"k"));
@@ -59,7 +59,7 @@ fn a_node_at_which_nobody_answers_and_that_does_not_ping_is_forgotten_when_its_t
         config.catalog.client_ttl = Duration::from_secs(5);
         config.catalog.client_suspicion_ttl = Duration::from_secs(1);
     });
-    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let gone = format!("127.0.0.1:{}", yb_env::free_port().unwrap());
     let clock = yb_env::Clock::real();
     let heard = clock.now();
     let _owner = node(&rig, &gone, b"k");

@@ -4,11 +4,10 @@
 
 mod common;
 
-use std::io::{Read, Write};
-use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
+use common::mute::Mute;
 use common::*;
 use yb_transfer::{
     Access, BatchError, BatchId, BatchStatus, Engine, EngineSettings, ForeignMemory, MemorySegment, Notification,
@@ -43,38 +42,6 @@ impl Stage {
         let total = self.a.progress(batch).unwrap().total;
         (0..total).map(|index| self.a.task(batch, index).unwrap().state).collect()
     }
-}
-
-/// A peer whose handshake names a data port that accepts and never answers.
-struct Mute {
-    endpoint: String,
-    _data: TcpListener,
-}
-
-fn mute() -> Mute {
-    let (data, handshake) = (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
-    let port = data.local_addr().unwrap().port();
-    let endpoint = handshake.local_addr().unwrap().to_string();
-    yb_env::spawn_thread("handshake", move || {
-        for stream in handshake.incoming() {
-            let json =
-                format!("\x01{{\"tcp_data_port\":{port},\"tcp_proto_version\":2,\"tcp_data_host\":\"127.0.0.1\"}}");
-            let Ok(mut stream) = stream else { return };
-            // Closing with the request unread would reset the connection, and with it what was answered.
-            let mut length = [0; 8];
-            if stream.read_exact(&mut length).is_err() {
-                continue;
-            }
-            let mut request = vec![0; u64::from_le_bytes(length) as usize];
-            if stream.read_exact(&mut request).is_err() {
-                continue;
-            }
-            let _ = stream.write_all(&(json.len() as u64).to_le_bytes());
-            let _ = stream.write_all(json.as_bytes());
-        }
-    })
-    .unwrap();
-    Mute { endpoint, _data: data }
 }
 
 #[test]
@@ -138,22 +105,26 @@ fn what_is_urgent_does_not_wait_for_what_is_long() {
     let settings = EngineSettings { chunk_bytes: 1 << 20, ..tcp_settings() };
     let stage = stage(&settings, 256 << 20);
     let of = |class| RequestOptions { class, ..RequestOptions::default() };
-    let (low, high) = (stage.a.open_batch(1).unwrap(), stage.a.open_batch(1).unwrap());
-    let long = stage.request(Opcode::Write, 0, 255 << 20).with(of(TrafficClass::LOW));
-    stage.a.submit_to(low, vec![long]).unwrap();
-    eventually("it is under way", || stage.a.progress(low).unwrap().bytes > 0);
-    let urgent = stage.request(Opcode::Write, 255 << 20, 1 << 20).with(of(TrafficClass::HIGH));
-    stage.a.submit_to(high, vec![urgent]).unwrap();
-    assert_eq!(stage.done(high), [TaskState::Completed]);
-    let progress = stage.a.progress(low).unwrap();
-    assert_eq!(progress.done, 0, "the long one was not over: {progress:?}");
-    assert_eq!(stage.done(low), [TaskState::Completed]);
+    let is_first = || {
+        let (low, high) = (stage.a.open_batch(1).unwrap(), stage.a.open_batch(1).unwrap());
+        let long = stage.request(Opcode::Write, 0, 255 << 20).with(of(TrafficClass::LOW));
+        stage.a.submit_to(low, vec![long]).unwrap();
+        eventually("it is under way", || stage.a.progress(low).unwrap().bytes > 0);
+        let urgent = stage.request(Opcode::Write, 255 << 20, 1 << 20).with(of(TrafficClass::HIGH));
+        stage.a.submit_to(high, vec![urgent]).unwrap();
+        assert_eq!(stage.done(high), [TaskState::Completed]);
+        let long_was_over = stage.a.progress(low).unwrap().is_terminal();
+        assert_eq!(stage.done(low), [TaskState::Completed]);
+        !long_was_over
+    };
+    // A busy machine may let this thread sleep through the rest of the long one.
+    assert!((0..5).any(|_| is_first()), "the long one was over first, each time");
 }
 
 #[test]
 fn every_task_has_its_own_deadline() {
     let stage = stage(&tcp_settings(), 1 << 20);
-    let peer = mute();
+    let peer = Mute::start();
     let silent = stage.a.open_segment(&peer.endpoint).unwrap();
     let soon = stage.a.now() + Duration::from_millis(150);
     let mut requests = vec![stage.request(Opcode::Read, 0, 64 << 10), stage.request(Opcode::Read, 64 << 10, 64 << 10)];
@@ -169,7 +140,7 @@ fn every_task_has_its_own_deadline() {
 #[test]
 fn one_task_is_cancelled_and_the_others_arrive() {
     let stage = stage(&tcp_settings(), 8 << 20);
-    let peer = mute();
+    let peer = Mute::start();
     let silent = stage.a.open_segment(&peer.endpoint).unwrap();
     let mut requests: Vec<_> = (0..4_u64).map(|i| stage.request(Opcode::Read, i << 20, 1 << 20)).collect();
     requests[2].segment = silent;
@@ -189,7 +160,7 @@ fn one_task_is_cancelled_and_the_others_arrive() {
 #[test]
 fn peers_that_do_not_answer_hold_up_nobody_else() {
     let stage = stage(&tcp_settings(), 32 << 20);
-    let mutes: Vec<Mute> = (0..12).map(|_| mute()).collect();
+    let mutes: Vec<Mute> = (0..12).map(|_| Mute::start()).collect();
     let stuck: Vec<BatchId> = mutes
         .iter()
         .zip(0_u64..)
@@ -199,11 +170,10 @@ fn peers_that_do_not_answer_hold_up_nobody_else() {
             stage.a.submit(vec![request], stage.a.now() + PATIENCE).unwrap()
         })
         .collect();
-    let before = stage.a.now();
-    let batch = stage.a.submit(vec![stage.request(Opcode::Read, 20 << 20, 1 << 20)], before + PATIENCE).unwrap();
+    let batch = stage.a.submit(vec![stage.request(Opcode::Read, 20 << 20, 1 << 20)], stage.a.now() + PATIENCE).unwrap();
     assert_eq!(stage.done(batch), [TaskState::Completed]);
-    let took = stage.a.now().since(before);
-    assert!(took < Duration::from_secs(5), "it took {took:?}");
+    let waits = |batch: &BatchId| !stage.a.progress(*batch).unwrap().is_terminal();
+    assert!(stuck.iter().all(waits), "it waited until the others were given up");
     for batch in stuck {
         stage.a.cancel(batch).unwrap();
         assert_eq!(stage.done(batch), [TaskState::Cancelled]);
@@ -213,7 +183,7 @@ fn peers_that_do_not_answer_hold_up_nobody_else() {
 #[test]
 fn what_waits_in_the_queue_is_cancelled_at_once() {
     let stage = stage(&tcp_settings(), 64 << 20);
-    let peer = mute();
+    let peer = Mute::start();
     let silent = stage.a.open_segment(&peer.endpoint).unwrap();
     let to_silent = |number: u64| {
         let mut request = stage.request(Opcode::Read, number << 20, 1 << 20);
@@ -310,7 +280,7 @@ fn a_notification_that_is_not_sent_or_not_taken_is_seen_in_the_progress() {
     stage.a.wait(batch, stage.a.now() + PATIENCE).unwrap();
     assert_eq!(stage.a.progress(batch).unwrap().notification, NotificationState::NotSent);
     assert!(stage.b.take_notifications().is_empty());
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let nobody = format!("127.0.0.1:{}", yb_env::free_port().unwrap());
     let nobody = stage.a.open_segment(&nobody).unwrap();
     let batch = stage.a.open_batch(2).unwrap();
     let requests = vec![stage.request(Opcode::Write, 0, 64)];
@@ -390,7 +360,7 @@ fn ranges_that_are_no_registered_memory_are_told_apart_and_nothing_moves() {
 #[test]
 fn nothing_to_move_succeeds_at_once() {
     let stage = stage(&tcp_settings(), 4096);
-    let peer = mute();
+    let peer = Mute::start();
     let silent = stage.a.open_segment(&peer.endpoint).unwrap();
     let nothing = Request::new(Opcode::Write, yb_transfer::LocalBuffer::source(&[]), silent, SegmentAddress(0));
     let batch = stage.a.submit(vec![nothing], stage.a.now() + PATIENCE).unwrap();
@@ -407,7 +377,7 @@ fn names_that_are_no_segments_are_refused_before_anything_is_connected() {
         let refused = a.open_segment(name).unwrap_err();
         assert_eq!(refused.kind(), TransferErrorKind::InvalidRequest, "{name:?}");
     }
-    let unknown = a.open_segment(&TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()).unwrap();
+    let unknown = a.open_segment(&format!("127.0.0.1:{}", yb_env::free_port().unwrap())).unwrap();
     let mut got = [0; 8];
     let outcome = a.transfer_sync(&[read(&unknown, 4096, &mut got)], a.now() + PATIENCE);
     assert_eq!(outcome.into_result().unwrap_err().kind(), TransferErrorKind::Unreachable);

@@ -73,7 +73,7 @@ fn who_is_not_let_in_learns_why_and_the_others_do_not_notice() {
 
 /// An address at which nobody listens.
 fn free_address() -> SocketAddr {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+    SocketAddr::from(([127, 0, 0, 1], yb_env::free_port().unwrap()))
 }
 
 #[test]

@@ -140,7 +140,8 @@ fn a_killed_owner_is_noticed_and_its_successor_is_mapped() {
     let error = a.transfer_sync(&[write(&peer, owner.address, &sent)], a.now() + PATIENCE).into_result().unwrap_err();
     assert!(matches!(error.kind(), TransferErrorKind::PeerGone | TransferErrorKind::Unreachable), "{error}");
     assert!(error.is_retryable());
-    assert!(a.now().since(clock_start) < Duration::from_secs(1), "no timeout is waited for");
+    // The shortest timeout that could be waited for is that of a connection, five seconds.
+    assert!(a.now().since(clock_start) < Duration::from_secs(4), "no timeout is waited for");
     eventually("the watching thread drops the mapping", || {
         let outcome = a.transfer_sync(&[read(&peer, owner.address, &mut got)], a.now() + PATIENCE);
         outcome.into_result().is_err_and(|error| error.kind() == TransferErrorKind::Unreachable)
@@ -199,8 +200,7 @@ fn an_owner_knows_which_writers_have_its_memory_mapped() {
     assert!(quiet(Some(client(6))));
     assert_eq!(b.stats().shm_peers, 1);
     drop(a);
-    eventually("the owner sees the peer go", || quiet(Some(client(5))));
-    assert_eq!(b.stats().shm_peers, 0);
+    eventually("the owner sees the peer go", || quiet(Some(client(5))) && b.stats().shm_peers == 0);
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
+use common::mute::Mute;
 use common::*;
 use yb_transfer::{Access, BatchStatus, CancelToken, EngineSettings, LocalBuffer, Opcode, Request, TransferErrorKind};
 use yb_types::SegmentAddress;
@@ -212,7 +213,7 @@ fn silence_and_half_a_frame_end_the_connection_and_an_idle_one_stays() {
     for stream in silent.iter_mut().chain([&mut half]) {
         assert_eq!(stream.read(&mut [0; 8]).unwrap_or(0), 0, "the server closes");
     }
-    assert!(clock.now().since(start) < Duration::from_secs(8), "2 s, and what a busy machine adds");
+    assert!(clock.now().since(start) < PATIENCE, "2 s, and what a busy machine adds");
     assert_eq!(b.stats().refused_connections, 51);
     idle.write_all(&request).unwrap();
     idle.read_exact(&mut answer).unwrap();
@@ -221,44 +222,28 @@ fn silence_and_half_a_frame_end_the_connection_and_an_idle_one_stays() {
 
 #[test]
 fn silent_handshakes_hold_up_nobody() {
-    let b = engine(tcp_settings());
+    let b = engine(EngineSettings { silent_timeout: PATIENCE * 3, ..tcp_settings() });
     let silent: Vec<TcpStream> = (0..300).map(|_| TcpStream::connect(b.endpoint().unwrap()).unwrap()).collect();
     let a = engine(tcp_settings());
     let peer = open(&a, &b);
-    a.probe(&peer, a.now() + Duration::from_secs(2)).unwrap();
+    a.probe(&peer, a.now() + PATIENCE).unwrap();
     let note = yb_transfer::Notification { name: "n".to_owned(), message: "m".to_owned() };
-    a.notify(&peer, &note, a.now() + Duration::from_secs(2)).unwrap();
+    a.notify(&peer, &note, a.now() + PATIENCE).unwrap();
     assert_eq!(b.take_notifications(), [note]);
     drop(silent);
 }
 
-/// A peer that takes everything and answers nothing; its endpoint.
-fn stalled_peer() -> (String, std::net::TcpListener, std::thread::JoinHandle<()>) {
-    let data = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let handshake = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = data.local_addr().unwrap().port();
-    let endpoint = handshake.local_addr().unwrap().to_string();
-    let answering = yb_env::spawn_thread("handshake", move || {
-        let (mut stream, _) = handshake.accept().unwrap();
-        let json = format!("\x01{{\"tcp_data_port\":{port},\"tcp_proto_version\":2,\"tcp_data_host\":\"127.0.0.1\"}}");
-        stream.write_all(&(json.len() as u64).to_le_bytes()).unwrap();
-        stream.write_all(json.as_bytes()).unwrap();
-    });
-    (endpoint, data, answering.unwrap())
-}
-
 #[test]
 fn a_stalled_peer_ends_at_the_deadline_or_at_once_when_cancelled() {
-    let (endpoint, _data, answering) = stalled_peer();
+    let mute = Mute::start();
     let a = engine(tcp_settings());
-    let peer = a.open_segment(&endpoint).unwrap();
+    let peer = a.open_segment(&mute.endpoint).unwrap();
     let mut got = vec![0; 64 << 20];
     let request = [read(&peer, 4096, &mut got)];
     let before = a.now();
     let outcome = a.transfer_sync(&request, a.now() + Duration::from_millis(200));
     assert_eq!(outcome.into_result().unwrap_err().kind(), TransferErrorKind::TimedOut);
-    assert!(a.now().since(before) < Duration::from_secs(2));
-    answering.join().unwrap();
+    assert!(a.now().since(before) < PATIENCE);
     let cancel = CancelToken::new();
     std::thread::scope(|scope| {
         let call = scope.spawn(|| a.transfer_until(&request, a.now() + PATIENCE, &cancel));
@@ -275,12 +260,17 @@ fn a_peer_that_says_nothing_leaves_time_for_the_others_of_its_batch() {
     // It accepts, as a stopped process does, and never answers.
     let mute = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let mute = a.open_segment(&mute.local_addr().unwrap().to_string()).unwrap();
-    let (mut lost, mut got) = (vec![0; 64], vec![0; 4096]);
-    let requests = [read(&mute, region.address(), &mut lost), read(&open(&a, &b), region.address(), &mut got)];
-    let outcome = a.transfer_sync(&requests, a.now() + Duration::from_millis(600));
-    let results = outcome.results();
-    assert!(results[0].is_err() && results[1].is_ok(), "{results:?}");
-    assert_eq!(got, pattern(4096, 3));
+    let healthy = open(&a, &b);
+    let is_served = |time: Duration| {
+        let (mut lost, mut got) = (vec![0; 64], vec![0; 4096]);
+        let requests = [read(&mute, region.address(), &mut lost), read(&healthy, region.address(), &mut got)];
+        let outcome = a.transfer_sync(&requests, a.now() + time);
+        drop(requests);
+        assert!(outcome.results()[0].is_err());
+        outcome.results()[1].is_ok() && got == pattern(4096, 3)
+    };
+    // The share of the time that is left must be enough for a busy machine.
+    assert!([600, 2_000, 8_000].map(Duration::from_millis).into_iter().any(is_served), "no time was left");
 }
 
 #[test]
@@ -405,7 +395,7 @@ fn garbage_harms_nobody() {
 
 #[test]
 fn connections_above_the_limit_are_closed_and_the_others_stay() {
-    let b = engine(EngineSettings { max_data_connections: 3, ..tcp_settings() });
+    let b = engine(EngineSettings { max_data_connections: 3, silent_timeout: PATIENCE, ..tcp_settings() });
     let a = engine(tcp_settings());
     let memory = memory(&b, 4096);
     let peer = open(&a, &b);
@@ -424,9 +414,9 @@ fn connections_above_the_limit_are_closed_and_the_others_stay() {
 
 #[test]
 fn a_submitted_batch_is_cancelled_and_its_memory_is_free_then() {
-    let (endpoint, _data, answering) = stalled_peer();
+    let mute = Mute::start();
     let a = engine(tcp_settings());
-    let peer = a.open_segment(&endpoint).unwrap();
+    let peer = a.open_segment(&mute.endpoint).unwrap();
     let ours = memory(&a, 1 << 20);
     let request = || {
         let local = a.local(ours.address(), 1 << 20).unwrap();
@@ -440,7 +430,6 @@ fn a_submitted_batch_is_cancelled_and_its_memory_is_free_then() {
     assert_eq!(outcome.into_result().unwrap_err().kind(), TransferErrorKind::Cancelled);
     a.release(id).unwrap();
     let left = a.submit(vec![request()], a.now() + PATIENCE).unwrap();
-    answering.join().unwrap();
     a.shutdown();
     assert!(matches!(a.status(left), Ok(BatchStatus::Done(_))), "a shutdown ends every batch");
     a.unregister(ours.address(), Duration::ZERO).unwrap();

@@ -2,7 +2,7 @@
 //! lie where.
 
 use std::collections::BTreeMap;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::time::Duration;
@@ -39,7 +39,7 @@ pub struct MasterProcess {
 }
 
 fn free_address() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+    SocketAddr::from(([127, 0, 0, 1], yb_env::free_port().unwrap()))
 }
 
 impl MasterProcess {
@@ -97,12 +97,12 @@ impl MasterProcess {
     }
 }
 
-/// Asks until the answer is yes; fails after twenty seconds.
+/// Asks until the answer is yes; fails after forty seconds.
 pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let clock = Clock::real();
     let begin = clock.now();
     while !is_so() {
-        assert!(clock.now().since(begin) < Duration::from_secs(20), "never: {what}");
+        assert!(clock.now().since(begin) < Duration::from_secs(40), "never: {what}");
         yb_env::sleep(Duration::from_millis(10));
     }
 }

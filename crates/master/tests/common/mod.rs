@@ -36,7 +36,7 @@ impl Caller {
         let signature = self.table.signature(C::RPC).unwrap();
         let mut body = Vec::new();
         yb_pack::encode(args, &signature.args, Form::Literal, &mut body).unwrap();
-        let deadline = self.pool.deadline_in(Duration::from_secs(10));
+        let deadline = self.pool.deadline_in(Duration::from_secs(30));
         let reply = self.pool.call(signature.function_id, &body, deadline)?;
         let decoded = yb_wire::decode_reply::<C>(self.table, &reply, Limits::default()).unwrap();
         Ok(then(decoded))
@@ -146,6 +146,8 @@ impl Rig {
 
     pub fn with(change: impl FnOnce(&mut MasterConfig)) -> Rig {
         let mut config = MasterConfig::embedded();
+        // Callers do not ping, and after half of this time nothing more is placed with them.
+        config.catalog.client_ttl = Duration::from_secs(600);
         change(&mut config);
         Rig { master: Master::start(config).unwrap() }
     }
@@ -177,7 +179,7 @@ pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let clock = yb_env::Clock::real();
     let start = clock.now();
     while !is_so() {
-        assert!(clock.now().since(start) < Duration::from_secs(10), "never: {what}");
+        assert!(clock.now().since(start) < Duration::from_secs(30), "never: {what}");
         yb_env::sleep(Duration::from_millis(5));
     }
 }

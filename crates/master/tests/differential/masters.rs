@@ -1,6 +1,6 @@
 //! The two masters: the peer's as a process, ours in this one, with the same flags.
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -112,7 +112,7 @@ impl Master {
 }
 
 fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    yb_env::free_port().unwrap()
 }
 
 fn binary(version: &str) -> Option<PathBuf> {

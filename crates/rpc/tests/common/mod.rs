@@ -35,7 +35,7 @@ pub const SLOW: u32 = 10;
 pub const NOW: u32 = 11;
 
 /// Longest wait for anything that should happen.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 pub struct Toy {
     tokens: mpsc::Sender<DeferredReply>,

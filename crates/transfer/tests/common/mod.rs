@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "test code")]
 
 pub mod contract;
+pub mod mute;
 pub mod proxy;
 pub mod second;
 pub mod wheel;

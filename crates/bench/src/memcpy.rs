@@ -4,6 +4,7 @@
 //! buffer is. The source is at least four times the last-level cache, so that its bytes come from memory.
 
 use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -28,8 +29,8 @@ pub struct MemcpyReport {
     pub cache_bytes: u64,
     /// 10^9 bytes a second with the C library's copy.
     pub gb_per_second: f64,
-    /// The same with the copy that goes around the caches.
-    pub streaming_gb_per_second: f64,
+    /// The same with the copy that goes around the caches; `None`: it was stopped before.
+    pub streaming_gb_per_second: Option<f64>,
 }
 
 /// Why nothing could be measured.
@@ -44,13 +45,29 @@ pub enum MemcpyError {
     /// Blocks of no bytes, or larger than the memory to copy from.
     #[error("the block must have at least one byte, and at most {0}")]
     Block(u64),
+    /// It was stopped before anything was measured.
+    #[error("nothing was measured")]
+    Stopped,
 }
 
-/// Copies blocks one after the other for so long, with each kind of copy.
+/// What is copied, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub struct MemcpyLoad {
+    /// Bytes of one copy.
+    pub block_bytes: u64,
+    /// How many blocks the destination has.
+    pub destination_blocks: u64,
+    /// Time of each kind of copy.
+    pub duration: Duration,
+}
+
+/// Copies blocks one after the other for so long, with each kind of copy. When `stop` is set, what was measured until then is
+/// the answer.
 ///
 /// # Errors
-/// If the memory cannot be had.
-pub fn measure(block_bytes: u64, destination_blocks: u64, duration: Duration) -> Result<MemcpyReport, MemcpyError> {
+/// If the memory cannot be had; if it was stopped before anything was measured.
+pub fn measure(load: &MemcpyLoad, stop: &AtomicBool) -> Result<MemcpyReport, MemcpyError> {
+    let MemcpyLoad { block_bytes, destination_blocks, duration } = *load;
     let cache_bytes = last_level_cache();
     let least = (cache_bytes * CACHE_MULTIPLE).max(256 << 20);
     if block_bytes == 0 || block_bytes > least {
@@ -61,41 +78,52 @@ pub fn measure(block_bytes: u64, destination_blocks: u64, duration: Duration) ->
     let mapping = segment.map_again()?;
     let destination_bytes = block_bytes * destination_blocks.max(1);
     let mut memory = vec![1u8; destination_bytes as usize];
-    let mut rate = |hint| rate(&mut memory, mapping.span(), block_bytes as usize, hint, duration);
+    let copies = Copies { source: mapping.span(), block: block_bytes as usize, duration, stop };
+    let is_stopped = || stop.load(Ordering::Relaxed);
     // The first run also faults the pages of the second mapping in.
-    rate(CopyHint::Cached)?;
+    copies.rate(&mut memory, CopyHint::Cached)?;
+    if is_stopped() {
+        return Err(MemcpyError::Stopped);
+    }
+    let gb_per_second = copies.rate(&mut memory, CopyHint::Cached)?;
+    let streaming = if is_stopped() { None } else { Some(copies.rate(&mut memory, CopyHint::Streaming)?) };
     Ok(MemcpyReport {
         block_bytes,
         source_bytes,
         destination_bytes,
         cache_bytes,
-        gb_per_second: rate(CopyHint::Cached)?,
-        streaming_gb_per_second: rate(CopyHint::Streaming)?,
+        gb_per_second,
+        streaming_gb_per_second: streaming,
     })
 }
 
-fn rate(
-    memory: &mut [u8],
-    source: Span<'_>,
+/// Copies of one size from one source.
+struct Copies<'a> {
+    source: Span<'a>,
     block: usize,
-    hint: CopyHint,
     duration: Duration,
-) -> Result<f64, MemcpyError> {
-    let clock = Clock::real();
-    let started = clock.now();
-    let mut copied = 0u64;
-    // Whole rounds over the source, so that the cache never helps.
-    while clock.now().since(started) < duration {
-        let mut destinations = memory.len() / block;
-        let count = destinations;
-        for offset in (0..source.len()).step_by(block) {
-            destinations = (destinations + 1) % count;
-            let to = memory.get_mut(destinations * block..).and_then(|rest| rest.get_mut(..block)).unwrap_or_default();
-            copy(Span::destination(to), source.slice(offset, block)?, hint)?;
-            copied += block as u64;
+    stop: &'a AtomicBool,
+}
+
+impl Copies<'_> {
+    /// 10^9 bytes a second.
+    fn rate(&self, memory: &mut [u8], hint: CopyHint) -> Result<f64, MemcpyError> {
+        let clock = Clock::real();
+        let started = clock.now();
+        let mut copied = 0u64;
+        // Whole rounds over the source, so that the cache never helps; one at least, also when it is stopped.
+        while copied == 0 || (clock.now().since(started) < self.duration && !self.stop.load(Ordering::Relaxed)) {
+            let mut destinations = memory.len() / self.block;
+            let count = destinations;
+            for offset in (0..self.source.len()).step_by(self.block) {
+                destinations = (destinations + 1) % count;
+                let to = memory.get_mut(destinations * self.block..).and_then(|rest| rest.get_mut(..self.block));
+                copy(Span::destination(to.unwrap_or_default()), self.source.slice(offset, self.block)?, hint)?;
+                copied += self.block as u64;
+            }
         }
+        Ok(copied as f64 / 1e9 / clock.now().since(started).as_secs_f64())
     }
-    Ok(copied as f64 / 1e9 / clock.now().since(started).as_secs_f64())
 }
 
 /// Size of the largest cache of the first core, in bytes.
@@ -113,9 +141,12 @@ mod tests {
 
     #[test]
     fn a_copy_has_a_rate() {
-        let report = measure(64 << 10, 16, Duration::from_millis(1)).unwrap();
-        assert!(report.gb_per_second > 0.0 && report.streaming_gb_per_second > 0.0);
+        let load = MemcpyLoad { block_bytes: 64 << 10, destination_blocks: 16, duration: Duration::from_millis(1) };
+        let report = measure(&load, &AtomicBool::new(false)).unwrap();
+        assert!(report.gb_per_second > 0.0 && report.streaming_gb_per_second > Some(0.0));
         assert!(report.source_bytes >= CACHE_MULTIPLE * report.cache_bytes);
-        assert!(matches!(measure(0, 1, Duration::ZERO), Err(MemcpyError::Block(_))));
+        let empty = MemcpyLoad { block_bytes: 0, ..load };
+        assert!(matches!(measure(&empty, &AtomicBool::new(false)), Err(MemcpyError::Block(_))));
+        assert!(matches!(measure(&load, &AtomicBool::new(true)), Err(MemcpyError::Stopped)));
     }
 }

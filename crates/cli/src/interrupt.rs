@@ -51,6 +51,11 @@ impl Interruptible {
         *locked(&self.so_far) = None;
     }
 
+    /// Set when a signal has come.
+    pub fn flag(&self) -> &AtomicBool {
+        &self.received
+    }
+
     /// Whether a signal has come.
     pub fn is_asked(&self) -> bool {
         self.received.load(Ordering::SeqCst)

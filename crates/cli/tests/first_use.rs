@@ -4,6 +4,7 @@
 mod common;
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
@@ -141,6 +142,45 @@ fn ctrl_c_ends_long_work_with_one_line_about_what_was_done() {
     }
     let replay = under_way(&pool, &["replay", trace.path().to_str().unwrap(), "--speed", "1x"]);
     assert!(interrupted(replay).contains("requests of the trace were replayed"));
+}
+
+#[test]
+fn ctrl_c_shows_what_was_measured_and_how_much_of_a_trace_was_written() {
+    let pool = Pool::start();
+    let load = ["bench", "rpc", "--operation", "exist", "--keys", "128", "--connections", "2", "--warm-up", "0"];
+    let bench = under_way(&pool, &[&load[..], &["--seconds", "600"]].concat());
+    wait_until("it measures", || lookups(&pool) > 1000);
+    let (status, shown, said) = ended_by_ctrl_c(bench);
+    assert!(status == 130 && said.contains("above is what was measured until then"), "{said}");
+    assert!(shown.contains("operations"), "{shown}");
+
+    let trace = tempfile::NamedTempFile::new().unwrap();
+    let path = trace.path().to_str().unwrap();
+    let generate = under_way(&pool, &["trace", "generate", "--requests", "1000000", "--out", path]);
+    wait_until("it writes", || std::fs::metadata(path).unwrap().len() > 0);
+    let (status, _, said) = ended_by_ctrl_c(generate);
+    let lines = std::fs::read_to_string(path).unwrap();
+    assert!(lines.ends_with('\n'), "the last line is whole");
+    let count = lines.lines().count();
+    assert!(status == 130 && said.contains(&format!("{count} of 1000000 requests were written")), "{count}: {said}");
+}
+
+/// How often the master was asked for a key.
+fn lookups(pool: &Pool) -> u64 {
+    let mut page = String::new();
+    let mut socket = TcpStream::connect(("127.0.0.1", pool.master.admin)).unwrap();
+    socket.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+    socket.read_to_string(&mut page).unwrap();
+    let line = page.lines().find_map(|line| line.strip_prefix("master_exist_key_requests_total "));
+    line.and_then(|count| count.parse().ok()).unwrap()
+}
+
+/// Code, output and errors of a command that gets one Ctrl-C.
+fn ended_by_ctrl_c(child: Child) -> (i32, String, String) {
+    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    kill_process(pid, Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    (code(&output), text(&output), error_text(&output))
 }
 
 #[test]

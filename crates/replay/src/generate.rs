@@ -115,7 +115,12 @@ const REWRITTEN: &Quantiles = &[
 
 /// Makes a trace of exactly `requests` requests. The same seed gives the same trace.
 pub fn generate(requests: usize, seed: u64) -> Vec<Request> {
-    Generator::new(requests, seed).run()
+    generate_each(requests, seed).collect()
+}
+
+/// The requests of [`generate`], one after the other, each made when it is asked for.
+pub fn generate_each(requests: usize, seed: u64) -> impl Iterator<Item = Request> {
+    Generator::new(requests, seed)
 }
 
 /// The next turn of a conversation, waiting for its time. Ordered by time, then by birth.
@@ -130,35 +135,42 @@ struct Turn {
 
 struct Generator {
     rng: Rng,
-    wanted: usize,
+    /// Requests that are still to be made.
+    left: usize,
+    now_ms: u64,
     sequence: u64,
     next_block: u64,
     waiting: BinaryHeap<Reverse<Turn>>,
 }
 
-impl Generator {
-    fn new(wanted: usize, seed: u64) -> Self {
-        Generator { rng: Rng::seeded(seed), wanted, sequence: 0, next_block: 1, waiting: BinaryHeap::new() }
-    }
+impl Iterator for Generator {
+    type Item = Request;
 
-    fn run(mut self) -> Vec<Request> {
-        let conversations = ((self.wanted as f64 / TURNS_PER_CONVERSATION).ceil() as usize).max(1);
-        for _ in 0..conversations.min(self.wanted) {
-            let at_ms = self.rng.below(DURATION_MS);
-            self.start_conversation(at_ms);
-        }
-        let mut requests = Vec::with_capacity(self.wanted);
-        let mut now_ms = 0;
-        while requests.len() < self.wanted {
+    fn next(&mut self) -> Option<Request> {
+        self.left = self.left.checked_sub(1)?;
+        loop {
             let Some(Reverse(turn)) = self.waiting.pop() else {
                 // Chance gave fewer turns than expected: the last users come at the end.
-                self.start_conversation(now_ms);
+                self.start_conversation(self.now_ms);
                 continue;
             };
-            now_ms = turn.at_ms;
-            requests.push(self.request(turn));
+            self.now_ms = turn.at_ms;
+            return Some(self.request(turn));
         }
-        requests
+    }
+}
+
+impl Generator {
+    fn new(wanted: usize, seed: u64) -> Self {
+        let waiting = BinaryHeap::new();
+        let mut generator =
+            Generator { rng: Rng::seeded(seed), left: wanted, now_ms: 0, sequence: 0, next_block: 1, waiting };
+        let conversations = ((wanted as f64 / TURNS_PER_CONVERSATION).ceil() as usize).max(1);
+        for _ in 0..conversations.min(wanted) {
+            let at_ms = generator.rng.below(DURATION_MS);
+            generator.start_conversation(at_ms);
+        }
+        generator
     }
 
     fn start_conversation(&mut self, at_ms: u64) {

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
@@ -53,9 +54,17 @@ struct Line {
     watching_room: bool,
 }
 
+/// When it ends.
+pub(super) struct Until<'a> {
+    pub(super) clock: &'a Clock,
+    /// Set from outside: at once.
+    pub(super) stop: &'a AtomicBool,
+}
+
 struct Generator<'a> {
     plan: &'a Plan,
     clock: &'a Clock,
+    stop: &'a AtomicBool,
     epoll: std::os::fd::OwnedFd,
     lines: Vec<Line>,
     scratch: Vec<u8>,
@@ -68,8 +77,9 @@ struct Generator<'a> {
 const LIMITS: FrameLimits = FrameLimits { max_body: 64 << 20, max_attachment: 0 };
 
 /// Warms up, then measures.
-pub(super) fn drive(bench: &RpcBench, plan: &Plan, clock: &Clock) -> Result<Measured, BenchError> {
-    let mut generator = Generator::connect(bench, plan, clock)?;
+pub(super) fn drive(bench: &RpcBench, plan: &Plan, until: &Until<'_>) -> Result<Measured, BenchError> {
+    let clock = until.clock;
+    let mut generator = Generator::connect(bench, plan, until)?;
     generator.start(bench.outstanding)?;
     generator.run_until(clock.now() + bench.warm_up)?;
     let meter = bench.server_pid.map(Meter::start).transpose()?;
@@ -83,7 +93,7 @@ pub(super) fn drive(bench: &RpcBench, plan: &Plan, clock: &Clock) -> Result<Meas
 }
 
 impl<'a> Generator<'a> {
-    fn connect(bench: &RpcBench, plan: &'a Plan, clock: &'a Clock) -> Result<Self, BenchError> {
+    fn connect(bench: &RpcBench, plan: &'a Plan, until: &Until<'a>) -> Result<Self, BenchError> {
         let failed = |error: Errno| BenchError::io("watching sockets")(error.into());
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
         let mut lines = Vec::new();
@@ -96,7 +106,8 @@ impl<'a> Generator<'a> {
         let latency =
             Histogram::new_with_bounds(1, 60_000_000_000, 3).map_err(|e| BenchError::Setting(e.to_string()))?;
         let scratch = vec![0; READ_BYTES];
-        Ok(Generator { plan, clock, epoll, lines, scratch, next_cycle: 0, replies: 0, cycles: 0, latency })
+        let Until { clock, stop } = *until;
+        Ok(Generator { plan, clock, stop, epoll, lines, scratch, next_cycle: 0, replies: 0, cycles: 0, latency })
     }
 
     fn start(&mut self, outstanding: usize) -> Result<(), BenchError> {
@@ -130,7 +141,7 @@ impl<'a> Generator<'a> {
         let mut last_reply = self.clock.now();
         loop {
             let now = self.clock.now();
-            if now >= end {
+            if now >= end || self.stop.load(Ordering::Relaxed) {
                 return Ok(());
             }
             if now.since(last_reply) > SILENCE {

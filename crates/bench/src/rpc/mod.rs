@@ -13,6 +13,7 @@ mod server;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use yb_env::{Clock, Rng};
@@ -184,11 +185,19 @@ impl BenchError {
     }
 }
 
-/// Mounts a segment, stores the keys, drives the load, cleans up.
+/// A run that is ready to begin: the segment is mounted and the keys are stored. Dropping it cleans up.
+pub struct Prepared<'b> {
+    bench: &'b RpcBench,
+    plan: frames::Plan,
+    grown: Option<u64>,
+    _segment: fill::Mounted,
+}
+
+/// Mounts a segment and stores the keys.
 ///
 /// # Errors
 /// See [`BenchError`].
-pub fn run(bench: &RpcBench) -> Result<RpcReport, BenchError> {
+pub fn prepare(bench: &RpcBench) -> Result<Prepared<'_>, BenchError> {
     check(bench)?;
     let table = WireTable::of(bench.version);
     let settings = ClientSettings { security: bench.security.clone(), ..ClientSettings::default() };
@@ -204,10 +213,21 @@ pub fn run(bench: &RpcBench) -> Result<RpcReport, BenchError> {
         server::pin(core)?;
     }
     let plan = frames::Plan::new(bench, table, client, &keys, &mut rng)?;
-    let measured = load::drive(bench, &plan, &Clock::real())?;
-    drop(segment);
     let grown = memory_filled.zip(memory_mounted).map(|(after, before)| after.saturating_sub(before));
-    Ok(RpcReport::new(bench, measured, grown))
+    Ok(Prepared { bench, plan, grown, _segment: segment })
+}
+
+impl Prepared<'_> {
+    /// Drives the load, until its time is over or `stop` is set; then the report is of what was measured until then, and
+    /// `None` if that is nothing.
+    ///
+    /// # Errors
+    /// See [`BenchError`].
+    pub fn measure(self, stop: &AtomicBool) -> Result<Option<RpcReport>, BenchError> {
+        let measured = load::drive(self.bench, &self.plan, &load::Until { clock: &Clock::real(), stop })?;
+        let is_something = measured.cycles > 0 || !stop.load(Ordering::Relaxed);
+        Ok(is_something.then(|| RpcReport::new(self.bench, measured, self.grown)))
+    }
 }
 
 fn check(bench: &RpcBench) -> Result<(), BenchError> {

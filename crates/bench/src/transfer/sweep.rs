@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -9,7 +10,7 @@ use yb_secure::{Security, SecurityError};
 use yb_transfer::rdma::{RdmaMode, RdmaSettings};
 use yb_transfer::{Engine, EngineSettings, Opcode, TransferStats, TransportKind};
 
-use crate::memcpy::{self, MemcpyError};
+use crate::memcpy::{self, MemcpyError, MemcpyLoad};
 use crate::process::ServerProcess;
 use crate::transfer::load::{self, TransferLoad, TransferLoadError, TransferReport};
 use crate::transfer::raw;
@@ -263,7 +264,11 @@ impl Limits {
             return Ok(Some(*known));
         }
         let rate = match limit {
-            Limit::Memcpy => memcpy::measure(case.block_bytes, working_set / case.block_bytes, duration)?.gb_per_second,
+            Limit::Memcpy => {
+                let (block_bytes, destination_blocks) = (case.block_bytes, working_set / case.block_bytes);
+                let load = MemcpyLoad { block_bytes, destination_blocks, duration };
+                memcpy::measure(&load, &AtomicBool::new(false))?.gb_per_second
+            }
             Limit::RawTcp => {
                 let least = raw::WRITE_SIZES.first().copied().unwrap_or(1) as u64;
                 let rates = raw::measure(working_set.max(least) as usize, duration)?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use yb_bench::memcpy::{self, MemcpyReport};
+use yb_bench::memcpy::{self, MemcpyError, MemcpyLoad, MemcpyReport};
 use yb_bench::process::ServerProcess;
 use yb_bench::rpc::{self, BenchError, Operation, RpcBench};
 use yb_bench::store::{self, StoreLoad, StoreLoadError, StoreReport};
@@ -58,7 +58,12 @@ fn run_rpc(args: &BenchRpcArgs) -> Outcome {
     let work =
         Interruptible::start("nothing was measured to the end; keys that were placed stay until they are evicted")?;
     let length = bench.warm_up + bench.duration;
-    let report = during_about(doing, length, || rpc::run(&bench)).map_err(|error| {
+    let measure = || {
+        let prepared = rpc::prepare(&bench)?;
+        work.hold();
+        prepared.measure(work.flag())
+    };
+    let report = during_about(doing, length, measure).map_err(|error| {
         let exit = match error {
             BenchError::Setting(_) => Exit::Usage,
             BenchError::Rpc(_) => Exit::Unreachable,
@@ -67,7 +72,15 @@ fn run_rpc(args: &BenchRpcArgs) -> Outcome {
         Failure::new(exit, format!("master {}: {error}", bench.address))
     })?;
     work.hold();
-    if args.json { output::line(report.to_json()) } else { output::line(report.table().trim_end()) }
+    let kept = "keys that were placed stay until they are evicted";
+    let Some(report) = report else {
+        return Err(Failure::interrupted(format_args!("nothing was measured; {kept}")));
+    };
+    if args.json { output::line(report.to_json()) } else { output::line(report.table().trim_end()) }?;
+    match work.is_asked() {
+        true => Err(Failure::interrupted(format_args!("above is what was measured until then; {kept}"))),
+        false => Ok(()),
+    }
 }
 
 /// As the variables of the environment say.
@@ -160,11 +173,19 @@ fn store_text(report: &StoreReport) -> String {
 
 fn run_memcpy(args: &BenchMemcpyArgs) -> Outcome {
     let duration = Duration::from_secs_f64(args.seconds.clamp(0.001, 600.0));
+    let load = MemcpyLoad { block_bytes: args.size.0, destination_blocks: args.buffers, duration };
     let work = Interruptible::start(NOTHING_YET)?;
-    let measured = during_about("copying", duration * 3, || memcpy::measure(args.size.0, args.buffers, duration));
-    let report = measured.map_err(|e| Failure::failed(e.to_string()))?;
     work.hold();
-    if args.json { output::json(&report) } else { output::line(memcpy_text(&report)) }
+    let measured = during_about("copying", duration * 3, || memcpy::measure(&load, work.flag()));
+    let report = measured.map_err(|error| match error {
+        MemcpyError::Stopped => Failure::interrupted(error),
+        error => Failure::failed(error.to_string()),
+    })?;
+    if args.json { output::json(&report) } else { output::line(memcpy_text(&report)) }?;
+    match work.is_asked() {
+        true => Err(Failure::interrupted("above is what was measured until then")),
+        false => Ok(()),
+    }
 }
 
 fn memcpy_text(report: &MemcpyReport) -> String {
@@ -174,7 +195,10 @@ fn memcpy_text(report: &MemcpyReport) -> String {
         ("to", format!("{} of ordinary memory", bytes(report.destination_bytes))),
         ("last-level cache", bytes(report.cache_bytes)),
         ("memcpy", format!("{:.2} GB/s", report.gb_per_second)),
-        ("around the caches", format!("{:.2} GB/s", report.streaming_gb_per_second)),
+        (
+            "around the caches",
+            report.streaming_gb_per_second.map_or("not measured".to_owned(), |rate| format!("{rate:.2} GB/s")),
+        ),
     ])
 }
 

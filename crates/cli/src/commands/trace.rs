@@ -3,13 +3,14 @@
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Write};
 
-use yb_replay::generate::generate;
+use yb_replay::generate::generate_each;
 use yb_replay::stat::{TraceCounter, TraceStat};
 use yb_replay::trace::write_request;
 use yb_replay::{Request, TraceReader};
 
 use crate::args::{TraceCommand, TraceGenerateArgs, TraceStatArgs};
 use crate::failure::{Failure, Outcome};
+use crate::interrupt::Interruptible;
 use crate::output;
 
 /// Runs one of the two.
@@ -21,21 +22,39 @@ pub fn run(command: &TraceCommand) -> Outcome {
 }
 
 fn run_generate(args: &TraceGenerateArgs) -> Outcome {
-    let requests = generate(args.requests, args.seed);
-    match &args.out {
+    let work = Interruptible::start("nothing was written")?;
+    let requests = generate_each(args.requests, args.seed);
+    // What is written ends with a whole line.
+    work.hold();
+    let written = match &args.out {
         Some(path) if path.as_os_str() != "-" => {
-            let file = File::create(path).map_err(|e| Failure::file(path, &e))?;
-            write_all(BufWriter::new(file), &requests).map_err(|e| Failure::file(path, &e))
+            let failed = |error: io::Error| Failure::file(path, &error);
+            let file = File::create(path).map_err(failed)?;
+            write_all(BufWriter::new(file), requests, &work).map_err(failed)?
         }
-        _ => output::quiet_pipe(write_all(BufWriter::new(io::stdout().lock()), &requests)),
+        _ => {
+            let mut written = 0;
+            output::quiet_pipe(
+                write_all(BufWriter::new(io::stdout().lock()), requests, &work).map(|all| written = all),
+            )?;
+            written
+        }
+    };
+    match work.is_asked() && written < args.requests {
+        true => Err(Failure::interrupted(format_args!("{written} of {} requests were written", args.requests))),
+        false => Ok(()),
     }
 }
 
-fn write_all(mut sink: impl Write, requests: &[Request]) -> io::Result<()> {
-    for request in requests {
-        write_request(&mut sink, request)?;
+/// Until a signal comes; how many.
+fn write_all(mut sink: impl Write, requests: impl Iterator<Item = Request>, work: &Interruptible) -> io::Result<usize> {
+    let mut written = 0;
+    for request in requests.take_while(|_| !work.is_asked()) {
+        write_request(&mut sink, &request)?;
+        written += 1;
     }
-    sink.flush()
+    sink.flush()?;
+    Ok(written)
 }
 
 fn run_stat(args: &TraceStatArgs) -> Outcome {

@@ -9,7 +9,8 @@ os.environ["YB_ALLOW_EMPTY"] = "1"
 
 from mooncake.store import MooncakeDistributedStore, last_error  # noqa: E402
 
-PARTS = ("code", "reason", "message", "peer", "stage", "retryable", "elapsed", "key")
+PARTS = ("code", "reason", "message", "peer", "stage", "retryable", "elapsed", "key",
+         "cause", "node", "writer", "writer_host", "age", "left", "amount", "limit")
 PORT = int(os.environ.get("PAGE_PORT", "0"))
 
 
@@ -36,6 +37,16 @@ for line in sys.stdin:
         answer = [store.put("there", b"bytes"), store.put("empty", b""), why()]
     elif step == "get":
         answer = [store.get(key).decode(), why()]
+    elif step == "begin":
+        other = MooncakeDistributedStore()
+        assert other.setup("127.0.0.1", "P2PHANDSHAKE", 0, 1 << 20, "tcp", "", sys.argv[1]) == 0, other.last_error()
+        answer = other.batch_put_session_start([key], [1000])
+    elif step == "exists":
+        answer = [store.is_exist(key), why()]
+    elif step == "remove":
+        answer = [store.remove(key), why()]
+    elif step == "large":
+        answer = [store.put(key, bytes(65 << 20)), why()]
     elif step == "where":
         answer = store.get_replica_desc(key)[0].get_memory_descriptor().buffer_descriptor.transport_endpoint
     elif step == "metrics":

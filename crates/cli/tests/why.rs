@@ -22,7 +22,7 @@ fn questions(client: &Client) -> u64 {
 #[test]
 fn a_silent_node_a_writer_and_a_lease_are_named() {
     // The object is known to the end of the test, however long the machine takes.
-    let master = Master::start(&["--client_ttl=4", "--client_suspicion_ttl_sec=600", "--default_kv_lease_ttl=600000"]);
+    let master = Master::start(&["--client_ttl=10", "--client_suspicion_ttl_sec=600", "--default_kv_lease_ttl=600000"]);
     let node = master.node(Way::Tcp, &[]);
     let (client, writer) = (master.client(Way::Tcp), master.client(Way::Tcp));
     wait_until("there is room", || client.put("key", b"bytes", &copies(1)).is_ok());
@@ -65,7 +65,7 @@ fn a_silent_node_a_writer_and_a_lease_are_named() {
     wait_until("its objects are not offered", || client.exists("key") == Ok(false));
     let (error, silent) = finding(client.get("key"));
     assert_eq!((error.code().0, silent.obstacle, error.peer()), (-703, Obstacle::SilentNode, Some(address.as_str())));
-    assert!(silent.age.is_some_and(|age| age.as_secs() >= 4), "{error}");
+    assert!(silent.age.is_some_and(|age| age.as_secs() >= 10), "{error}");
     let before = questions(&client);
     assert_eq!(client.get("missing"), Err(Error::NotFound));
     assert_eq!(questions(&client), before, "a miss needs no reason");

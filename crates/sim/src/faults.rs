@@ -88,7 +88,12 @@ impl World {
         self.note(|| format!("{a:?} to {b:?} is cut for {till:?}{}", if both { ", both ways" } else { ", one way" }));
     }
 
-    fn kill(&mut self, party: Party) {
+    pub(crate) fn kill(&mut self, party: Party) {
+        self.kill_for(party, None);
+    }
+
+    /// `back`: when it comes back.
+    pub(crate) fn kill_for(&mut self, party: Party, back: Option<Duration>) {
         if !self.process(party).alive {
             return;
         }
@@ -116,7 +121,8 @@ impl World {
                 self.cut_moves_of(client);
             }
         }
-        let back = if party == Party::Master { self.dice.millis(50, 4000) } else { self.dice.millis(50, 8000) };
+        let longest = if party == Party::Master { 4000 } else { 8000 };
+        let back = back.unwrap_or_else(|| self.dice.millis(50, longest));
         self.after(back, Event::Back(party));
     }
 

@@ -35,6 +35,7 @@ mod node;
 mod parties;
 #[cfg(feature = "planted")]
 mod planted;
+mod plays;
 #[path = "../../client/src/quiesce.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the client's own file; a node uses a part of it")]
 mod quiesce;

@@ -63,6 +63,7 @@ impl Log {
             Event::Back(_) => (14, 0),
             Event::Keep { node, life } => (15, (node as u64) << 32 | u64::from(life)),
             Event::Written { node, life } => (16, (node as u64) << 32 | u64::from(life)),
+            Event::Play(scene) => (18, scene as u64),
             Event::HungUp { connection, .. } => (17, u64::from(connection)),
         };
         self.mix(kind << 56 ^ subject);

@@ -1,5 +1,5 @@
 //! `yb-sim SEEDS [FIRST]` runs seeds; `yb-sim --seed N` replays one and says what happened; with the feature `planted`,
-//! `yb-sim --faults [SEEDS]` says which seed finds each planted fault.
+//! `yb-sim --faults [SEEDS [FAULT]]` says which seed finds each planted fault, or one.
 #![forbid(unsafe_code)]
 
 use std::io::{IsTerminal, Write};
@@ -17,7 +17,7 @@ fn main() -> ExitCode {
             None => usage(),
         },
         #[cfg(feature = "planted")]
-        Some("--faults") => faults(number(1).unwrap_or(2000)),
+        Some("--faults") => faults(number(1).unwrap_or(2000), args.get(2).map(String::as_str)),
         None => many(1000, 0),
         Some(_) => match number(0) {
             Some(seeds) => many(seeds, number(1).unwrap_or(0)),
@@ -51,10 +51,11 @@ fn replay(seed: u64) -> ExitCode {
 }
 
 #[cfg(feature = "planted")]
-fn faults(seeds: u64) -> ExitCode {
+fn faults(seeds: u64, only: Option<&str>) -> ExitCode {
     let mut missed = 0;
     println!("| fault | found by seed | what the checker says |\n|---|---|---|");
-    for planted in yb_sim::Planted::ALL {
+    let is_meant = |planted: &&yb_sim::Planted| only.is_none_or(|only| planted.to_string() == only);
+    for planted in yb_sim::Planted::ALL.iter().filter(is_meant) {
         match planted.find(seeds) {
             Some((seed, broken)) => println!("| `{planted}` | {seed} | {} |", broken.what),
             None => {

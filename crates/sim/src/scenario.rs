@@ -5,6 +5,8 @@ use std::time::Duration;
 use yb_catalog::CatalogSettings;
 use yb_env::Rng;
 
+use crate::plays::Play;
+
 /// Helpers over the one source of chance.
 pub trait Dice {
     /// True once in so many times.
@@ -94,6 +96,8 @@ pub struct Scenario {
     pub breaks: u64,
     /// A node that starts again may find its memory at the old address.
     pub same_base: bool,
+    /// What is played beside.
+    pub play: Option<Play>,
     /// The master's settings.
     pub catalog: CatalogSettings,
     /// What a test plants in clients and nodes.
@@ -131,9 +135,27 @@ impl Scenario {
             fault_every: dice.millis(700, 4000),
             breaks: dice.between(50, 400),
             same_base: false,
+            play: None,
             catalog,
             slip: None,
         }
+        .with_play(Play::of(&mut later), &mut later)
+    }
+
+    /// The same, with what a play needs.
+    fn with_play(mut self, play: Option<Play>, dice: &mut Rng) -> Scenario {
+        self.play = play;
+        for node in 0..play.map_or(0, Play::nodes) {
+            let kind = if dice.once_in(2) { Kind::Directory } else { Kind::File };
+            match self.nodes.get_mut(node) {
+                Some(known) => *known = kind,
+                None => self.nodes.push(kind),
+            }
+        }
+        if play.is_some() {
+            self.busy = self.busy.max(dice.millis(26_000, 32_000));
+        }
+        self
     }
 }
 

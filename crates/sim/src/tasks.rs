@@ -49,6 +49,9 @@ impl World {
             return;
         }
         let key = Key(self.dice.below(u64::from(self.scenario.keys)) as u8);
+        if self.is_removing() && self.dice.once_in(2) {
+            return self.begin_simple(client, task, Ask::Remove(key, true));
+        }
         match self.dice.below(100) {
             0..45 => self.begin_get(client, task, key),
             45..85 if self.may_write(client, key) => self.begin_put(client, task, key),

@@ -16,6 +16,7 @@ use crate::ledger::Ledger;
 use crate::log::Log;
 use crate::net::Net;
 use crate::parties::{Beat, Client, Doing, Keeper, LocalClock, Move, Node, Party, Process, Task};
+use crate::plays::Scene;
 use crate::reading::Failed;
 use crate::scenario::{Dice, Kind, Scenario};
 
@@ -54,6 +55,8 @@ pub enum Event {
     MoveOver(usize),
     /// Something goes wrong.
     Fault,
+    /// A scene of the play.
+    Play(Scene),
     /// A process that died starts again.
     Back(Party),
 }
@@ -169,6 +172,8 @@ pub struct World {
     pub(crate) tally: Tally,
     /// No more faults, no more work: what was begun is brought to its end.
     pub(crate) quiet: bool,
+    /// Until then clients remove much.
+    pub(crate) removes_until: MonotonicTime,
 }
 
 impl World {
@@ -198,6 +203,7 @@ impl World {
             broken: None,
             tally: Tally::default(),
             quiet: false,
+            removes_until: MonotonicTime(0),
             scenario,
         };
         world.start_master();
@@ -211,6 +217,7 @@ impl World {
         }
         let first = world.dice.millis(500, 3000);
         world.after(first, Event::Fault);
+        world.open_play();
         world
     }
 
@@ -323,6 +330,7 @@ impl World {
             Event::Broke(of, how) => self.move_broke(of, how),
             Event::MoveOver(of) => self.move_over(of),
             Event::Fault => self.fault(),
+            Event::Play(scene) => self.play(scene),
             Event::Back(party) => self.back(party),
         }
     }

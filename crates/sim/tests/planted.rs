@@ -1,4 +1,4 @@
-//! Each planted fault is found within two thousand seeds, all but one within a thousand. `make sim-faults` prints by which.
+//! Each planted fault is found within two thousand seeds. `make sim-faults` prints by which.
 #![forbid(unsafe_code)]
 
 use yb_sim::Planted;

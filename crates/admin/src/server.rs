@@ -129,6 +129,7 @@ impl Site {
         let SiteOptions { thread, what, listen, security, counts, pages } = options;
         let failed = |source| AdminError::Listen { what, listen: listen.to_owned(), source };
         let listener = TcpListener::bind(listen).map_err(failed)?;
+        yb_env::end_when_vanished(&listener).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let (stop, stopped) = watch::channel(false);

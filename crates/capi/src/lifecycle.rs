@@ -64,7 +64,11 @@ pub(crate) fn logs() {
             "ERROR" => tracing::Level::ERROR,
             _ => tracing::Level::WARN,
         };
-        let log = tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr);
+        let log = tracing_subscriber::fmt()
+            .with_max_level(level)
+            .with_writer(std::io::stderr)
+            // A line that cannot be written is lost; by default it would panic the thread that logs.
+            .log_internal_errors(false);
         let _ = log.with_ansi(std::io::stderr().is_terminal()).try_init();
     });
 }

@@ -52,7 +52,7 @@ pub fn metadata_with(args: &MetadataServerArgs) -> ExitCode {
     match serve_metadata(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("metadata server: {failure}");
+            yb_env::complain!("metadata server: {failure}");
             failure.exit.into()
         }
     }
@@ -102,7 +102,9 @@ fn start_log(level: &str) {
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
     // A second start in one process keeps the first log.
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).try_init();
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false);
+    // A line that cannot be written is lost; by default it would panic the thread that logs.
+    let _ = lines.log_internal_errors(false).try_init();
 }
 
 /// `transfer_engine_bench`, `yuebing transfer-engine-bench`
@@ -111,7 +113,7 @@ pub fn transfer_engine_bench(name: &str, arguments: Vec<OsString>) -> ExitCode {
         let signals = match Signals::catch() {
             Ok(signals) => signals,
             Err(failure) => {
-                eprintln!("{name}: {failure}");
+                yb_env::complain!("{name}: {failure}");
                 return failure.exit.into();
             }
         };
@@ -122,7 +124,7 @@ pub fn transfer_engine_bench(name: &str, arguments: Vec<OsString>) -> ExitCode {
 /// Gives the process the name under which the peer's users look for it, whatever the file is called.
 fn show_as(name: &CStr) {
     if let Err(error) = rustix::thread::set_name(name) {
-        eprintln!("{}: the process keeps the name of its file: {error}", name.to_string_lossy());
+        yb_env::complain!("{}: the process keeps the name of its file: {error}", name.to_string_lossy());
     }
 }
 
@@ -132,7 +134,7 @@ fn take_all_descriptors() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     if let Err(error) = setrlimit(Resource::Nofile, limit) {
-        eprintln!("the limit of open files stays as it is: {error}");
+        yb_env::complain!("the limit of open files stays as it is: {error}");
     }
 }
 
@@ -141,7 +143,7 @@ fn start(name: &str, arguments: Vec<OsString>, run: impl FnOnce(&[String]) -> Ex
     let arguments = match arguments {
         Ok(arguments) => arguments,
         Err(bad) => {
-            eprintln!("{name}: not UTF-8: {bad:?}");
+            yb_env::complain!("{name}: not UTF-8: {bad:?}");
             return Exit::Usage.into();
         }
     };
@@ -149,7 +151,7 @@ fn start(name: &str, arguments: Vec<OsString>, run: impl FnOnce(&[String]) -> Ex
     match supervise::die_with_parent() {
         Ok(()) => run(&arguments),
         Err(failure) => {
-            eprintln!("{name}: {failure}");
+            yb_env::complain!("{name}: {failure}");
             failure.exit.into()
         }
     }

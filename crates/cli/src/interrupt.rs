@@ -32,7 +32,7 @@ impl Interruptible {
             signals.wait();
             // Held to the end, so that nothing more is begun.
             if let Some(text) = &*locked(&told) {
-                eprintln!("yuebing: interrupted: {}", text());
+                yb_env::complain!("yuebing: interrupted: {}", text());
                 // The destructors of what is under way would wait for it.
                 signal_hook::low_level::exit(Exit::Interrupted as i32);
             }

@@ -72,7 +72,7 @@ fn report_unknown_variables() {
         return;
     }
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-    yb_settings::unknown_variables(names).iter().for_each(|unknown| eprintln!("warning: {unknown}"));
+    yb_settings::unknown_variables(names).iter().for_each(|unknown| yb_env::complain!("warning: {unknown}"));
 }
 
 fn run(command: &Command) -> Outcome {
@@ -112,7 +112,7 @@ fn answer_as(name: &str, outcome: Outcome) -> ExitCode {
         Err(failure) => {
             let text = failure.to_string();
             if !text.is_empty() {
-                eprintln!("{name}: {text}");
+                yb_env::complain!("{name}: {text}");
             }
             failure.exit.into()
         }

@@ -1,4 +1,4 @@
-//! The doors to the outside world: clock, randomness, threads, the memory and the ports that there are.
+//! The doors to the outside world: clock, randomness, threads, memory, ports, standard error.
 //!
 //! Every other crate takes time and randomness as arguments. A lint bans the functions of the standard library that
 //! this crate wraps, so that a test or a simulation can stand in for the world.
@@ -9,6 +9,8 @@
     reason = "this crate is the one place where they are used"
 )]
 
+mod complaint;
+mod connections;
 mod memory;
 mod ports;
 
@@ -19,6 +21,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use yb_types::{MonotonicTime, Uuid};
 
+pub use complaint::complain_of;
+pub use connections::end_when_vanished;
 pub use memory::memory_limit;
 pub use ports::free_port;
 

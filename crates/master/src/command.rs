@@ -32,7 +32,7 @@ pub fn run(arguments: &[String], style: CommandStyle) -> ExitCode {
     match run_inner(arguments, style) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("error: {error}");
+            yb_env::complain!("error: {error}");
             let usage = style == CommandStyle::Ours && error.is::<SettingsError>();
             if usage { ExitCode::from(USAGE) } else { ExitCode::FAILURE }
         }

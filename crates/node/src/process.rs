@@ -35,7 +35,7 @@ pub fn run(program: &str, arguments: &[String]) -> ExitCode {
     match values {
         Ok(values) => serve(program, &values),
         Err(error) => {
-            eprintln!("{program}: {error}");
+            yb_env::complain!("{program}: {error}");
             ExitCode::from(USAGE)
         }
     }
@@ -52,7 +52,7 @@ fn serve(program: &str, values: &Values) -> ExitCode {
     let mut signals = match Signals::new([SIGTERM, SIGINT, SIGHUP]) {
         Ok(signals) => signals,
         Err(error) => {
-            eprintln!("{program}: cannot catch signals: {error}");
+            yb_env::complain!("{program}: cannot catch signals: {error}");
             return ExitCode::FAILURE;
         }
     };
@@ -64,7 +64,7 @@ fn serve(program: &str, values: &Values) -> ExitCode {
             return ExitCode::SUCCESS;
         }
         Err(error) => {
-            eprintln!("{program}: {error}");
+            yb_env::complain!("{program}: {error}");
             return ExitCode::FAILURE;
         }
     };
@@ -95,5 +95,7 @@ fn start_logging(values: &Values) {
         _ => LevelFilter::OFF,
     };
     // A command that embeds the node may have set logging up already.
-    let _ = tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_ansi(false).try_init();
+    let lines = tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_ansi(false);
+    // A line that cannot be written is lost; by default it would panic the thread that logs.
+    let _ = lines.log_internal_errors(false).try_init();
 }

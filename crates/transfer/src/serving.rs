@@ -94,6 +94,7 @@ fn listen(address: SocketAddr, backlog: i32) -> Result<TcpListener, StartError> 
             socket.set_only_v6(false)?;
         }
         socket.bind(&address.into())?;
+        yb_env::end_when_vanished(&socket)?;
         socket.listen(backlog)?;
         socket.set_nonblocking(true)?;
         Ok(TcpListener::from(socket))

@@ -20,7 +20,7 @@ impl Log {
 fn write(severity: char, text: &str) {
     let time = yb_transfer::timestamp(yb_env::epoch_millis());
     let thread = rustix::thread::gettid().as_raw_nonzero().get();
-    eprintln!("{}", line(severity, &time, thread, text));
+    yb_env::complain!("{}", line(severity, &time, thread, text));
 }
 
 /// `time` is `YYYY-mm-dd HH:MM:SS.uuuuuu`.

@@ -69,7 +69,7 @@ pub fn main(name: &str, arguments: &[String], wait_for_stop: WaitForStop) -> Exi
     let outcome = match values {
         Ok(values) => run(&values, wait_for_stop),
         Err(error) => {
-            eprintln!("ERROR: {error}");
+            yb_env::complain!("ERROR: {error}");
             return ExitCode::from(1);
         }
     };

@@ -54,7 +54,7 @@ pub fn put(args: &PutArgs) -> Outcome {
     match outcome {
         PutOutcome::Stored => Ok(()),
         PutOutcome::AlreadyExists => {
-            eprintln!("yuebing: {name} exists already and was not changed; rm it first to replace it");
+            yb_env::complain!("yuebing: {name} exists already and was not changed; rm it first to replace it");
             Ok(())
         }
     }

@@ -90,7 +90,7 @@ fn single(client: &Client, args: &RmArgs) -> Outcome {
             let failure = failure(&named(key), &error);
             match first {
                 Ok(()) => first = Err(failure),
-                Err(_) => eprintln!("yuebing: {failure}"),
+                Err(_) => yb_env::complain!("yuebing: {failure}"),
             }
         }
     }

@@ -34,7 +34,7 @@ pub fn run(args: &TopologyArgs) -> Outcome {
         Failure::failed(format!("{path}: {error}"))
     })?;
     if let (Some(path), Origin::Discovered) = (&choice.custom, &origin) {
-        eprintln!("{}: cannot be read; the host's own topology is shown", path.display());
+        yb_env::complain!("{}: cannot be read; the host's own topology is shown", path.display());
     }
     if args.json || args.links {
         let nics = topology.nics().iter().filter(|nic| choice.allows(&nic.name)).map(LocalNic::known).collect();

@@ -97,6 +97,7 @@ fn bind_tcp(address: SocketAddr) -> std::io::Result<(Socket, RpcAddress)> {
         socket.set_only_v6(false)?;
     }
     unpace(&socket);
+    yb_env::end_when_vanished(&socket)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     socket.set_nonblocking(true)?;

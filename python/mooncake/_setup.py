@@ -6,6 +6,7 @@ All forms become one dict with a value for each name in `DEFAULTS` and in `REQUI
 
 from __future__ import annotations
 
+import operator
 import os
 import re
 from collections.abc import Mapping
@@ -48,14 +49,14 @@ class SetupRefused(Exception):
     """Arguments that cannot work; the peer's answer is -600."""
 
 
-def size_of(text: str) -> int:
-    """Bytes of `16777216`, `16MB`, `1.5 GB`, `infinite`."""
+def size_of(name: str, text: str) -> int:
+    """Bytes of `16777216`, `16MB`, `1.5 GB`, `infinite`; `name` is the setting."""
     text = text.strip().lower()
     if text == "infinite":
         return MOST_BYTES
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?b?)", text)
     if not match:
-        raise SetupRefused(f"{text!r} is not a size")
+        raise SetupRefused(f"{name} {text!r} is not a size; 16777216 is, or '16MB', '1.5 GB'")
     number, unit = match[1], UNITS[match[2]]
     return int(number) * unit if number.isdigit() else int(float(number) * unit)
 
@@ -87,7 +88,7 @@ def from_dict(config: Mapping[Any, Any]) -> dict[str, Any]:
             raise SetupRefused(f"the setup dict has no {name}")
     arguments: dict[str, Any] = {name: texts.get(name, DICT_DEFAULTS.get(name)) for name in REQUIRED}
     for name in ("global_segment_size", "local_buffer_size"):
-        size = size_of(str(arguments[name]))
+        size = size_of(name, str(arguments[name]))
         if 0 < size < SMALLEST:
             raise SetupRefused(f"{name} {size} is below {SMALLEST}")
         arguments[name] = size
@@ -110,6 +111,25 @@ def unknown_names(config: Mapping[Any, Any]) -> list[str]:
     """The names of a setup dict that mean nothing: misspelt, as a rule."""
     known = {*REQUIRED, *ALIASES, *NOT_BUILT, *DICT_OPTIONS}
     return sorted(str(name) for name in config if str(name) not in known)
+
+
+def with_nearest(unknown: str) -> str:
+    """An unknown name of a setup dict, with the one that was meant, if there is one like it."""
+    import difflib  # noqa: PLC0415 - rarely needed
+
+    known = {*REQUIRED, *ALIASES, *NOT_BUILT, *DICT_OPTIONS}
+    near = difflib.get_close_matches(unknown, sorted(known), 1, 0.75)
+    return f"{unknown} (did you mean {near[0]}?)" if near else unknown
+
+
+def check_types(arguments: Mapping[str, Any]) -> None:
+    """`TypeError`, by name, where the positional form has something else than a number of bytes or a port."""
+    for name in ("global_segment_size", "local_buffer_size", "client_http_port"):
+        value = arguments[name]
+        if not hasattr(value, "__index__") or operator.index(value) < 0 or operator.index(value) > MOST_BYTES:
+            wanted = "a port number" if name == "client_http_port" else "bytes as an int"
+            hint = f"; text such as {value!r} goes into the dict form" if isinstance(value, str) else ""
+            raise TypeError(f"setup({name}={value!r}): it takes {wanted}, not below 0{hint}")
 
 
 def finish(arguments: dict[str, Any]) -> dict[str, Any]:

@@ -445,7 +445,11 @@ class TensorCalls:
             return [address for _, address in rooms]
 
         answers = self._get_framed(keys, HEADER_BYTES, room)
-        return [self._shaped(made, answer, raw) for answer, (raw, _) in zip(answers, rooms)]
+        found = [self._shaped(made, answer, raw) for answer, (raw, _) in zip(answers, rooms)]
+        # Nothing was asked of an object that is too short, so nothing else has said why.
+        if any(isinstance(answer, int) for answer in answers) and not self.last_error():
+            self._refuse("the object is no tensor: it is shorter than the header of one")
+        return found
 
     def _room(self, made: Any, size: int | None) -> tuple[Any, int]:
         """Memory for a tensor and its address; None and 0 for one that cannot be read, or for which there is none."""

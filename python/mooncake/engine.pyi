@@ -9,7 +9,7 @@ from typing_extensions import Buffer
 class _Tensor(Protocol):
     def data_ptr(self) -> int: ...
 
-Memory = int | Buffer | _Tensor
+_Memory = int | Buffer | _Tensor
 
 SUPPORT_CUDA: bool
 SUPPORT_EFA: bool
@@ -98,23 +98,23 @@ class TransferEngine:
     def read_bytes_from_buffer(self, source_address: int, length: int, /) -> bytes: ...
     def register_memory(
         self,
-        buffer_addr: Memory,
+        buffer_addr: _Memory,
         capacity: int,
         location: str = "*",
         remote_accessible: bool = True,
     ) -> int: ...
-    def unregister_memory(self, buffer_addr: Memory, /) -> int: ...
+    def unregister_memory(self, buffer_addr: _Memory, /) -> int: ...
     def batch_register_memory(
         self,
-        buffer_addresses: Sequence[Memory],
+        buffer_addresses: Sequence[_Memory],
         capacities: Sequence[int],
         location: str = "*",
     ) -> int: ...
-    def batch_unregister_memory(self, buffer_addresses: Sequence[Memory], /) -> int: ...
+    def batch_unregister_memory(self, buffer_addresses: Sequence[_Memory], /) -> int: ...
     def transfer_sync_write(
         self,
         target_hostname: str,
-        buffer: Memory,
+        buffer: _Memory,
         peer_buffer_address: int,
         length: int,
         transport_hint: str = "",
@@ -123,7 +123,7 @@ class TransferEngine:
     def transfer_sync_read(
         self,
         target_hostname: str,
-        buffer: Memory,
+        buffer: _Memory,
         peer_buffer_address: int,
         length: int,
         transport_hint: str = "",
@@ -132,7 +132,7 @@ class TransferEngine:
     def transfer_sync(
         self,
         target_hostname: str,
-        buffer: Memory,
+        buffer: _Memory,
         peer_buffer_address: int,
         length: int,
         opcode: _TransferOpcode,
@@ -143,7 +143,7 @@ class TransferEngine:
     def batch_transfer_sync_write(
         self,
         target_hostname: str,
-        buffers: Sequence[Memory],
+        buffers: Sequence[_Memory],
         peer_buffer_addresses: Sequence[int],
         lengths: Sequence[int],
         transport_hint: str = "",
@@ -152,7 +152,7 @@ class TransferEngine:
     def batch_transfer_sync_read(
         self,
         target_hostname: str,
-        buffers: Sequence[Memory],
+        buffers: Sequence[_Memory],
         peer_buffer_addresses: Sequence[int],
         lengths: Sequence[int],
         transport_hint: str = "",
@@ -161,7 +161,7 @@ class TransferEngine:
     def batch_transfer_sync(
         self,
         target_hostname: str,
-        buffers: Sequence[Memory],
+        buffers: Sequence[_Memory],
         peer_buffer_addresses: Sequence[int],
         lengths: Sequence[int],
         opcode: _TransferOpcode,
@@ -172,7 +172,7 @@ class TransferEngine:
     def batch_transfer_async_write(
         self,
         target_hostname: str,
-        buffers: Sequence[Memory],
+        buffers: Sequence[_Memory],
         peer_buffer_addresses: Sequence[int],
         lengths: Sequence[int],
         transport_hint: str = "",
@@ -181,7 +181,7 @@ class TransferEngine:
     def batch_transfer_async_read(
         self,
         target_hostname: str,
-        buffers: Sequence[Memory],
+        buffers: Sequence[_Memory],
         peer_buffer_addresses: Sequence[int],
         lengths: Sequence[int],
         transport_hint: str = "",
@@ -190,7 +190,7 @@ class TransferEngine:
     def batch_transfer_async(
         self,
         target_hostname: str,
-        buffers: Sequence[Memory],
+        buffers: Sequence[_Memory],
         peer_buffer_addresses: Sequence[int],
         lengths: Sequence[int],
         opcode: _TransferOpcode,
@@ -200,7 +200,7 @@ class TransferEngine:
     def transfer_submit_write(
         self,
         target_hostname: str,
-        buffer: Memory,
+        buffer: _Memory,
         peer_buffer_address: int,
         length: int,
         transport_hint: str = "",
@@ -309,7 +309,7 @@ class TransferEngine:
     def transfer_write_on_cuda(
         self,
         target_hostname: str,
-        buffer: Memory,
+        buffer: _Memory,
         peer_buffer_address: int,
         length: int,
         stream_ptr: int = 0,
@@ -319,7 +319,7 @@ class TransferEngine:
     def transfer_read_on_cuda(
         self,
         target_hostname: str,
-        buffer: Memory,
+        buffer: _Memory,
         peer_buffer_address: int,
         length: int,
         stream_ptr: int = 0,
@@ -329,7 +329,7 @@ class TransferEngine:
     def batch_transfer_write_on_cuda(
         self,
         target_hostname: str,
-        buffers: Sequence[Memory],
+        buffers: Sequence[_Memory],
         peer_buffer_addresses: Sequence[int],
         lengths: Sequence[int],
         stream_ptr: int = 0,
@@ -339,7 +339,7 @@ class TransferEngine:
     def batch_transfer_read_on_cuda(
         self,
         target_hostname: str,
-        buffers: Sequence[Memory],
+        buffers: Sequence[_Memory],
         peer_buffer_addresses: Sequence[int],
         lengths: Sequence[int],
         stream_ptr: int = 0,

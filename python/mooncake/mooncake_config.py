@@ -48,7 +48,11 @@ def _parse_segment_size(value: Any) -> int:
     try:
         return int(number) << _UNITS.get(unit, 0)
     except ValueError:
+        pass
+    try:
         return int(float(number) * (1 << _UNITS.get(unit, 0)))
+    except ValueError:
+        raise ValueError(f"{value!r} is not a size; a number of bytes is, or '512 MB', '1.5g'") from None
 
 
 def _parse_bool(value: Any) -> bool:
@@ -190,7 +194,10 @@ def is_given(name: str, file_path: Optional[str] = None) -> bool:
 
 def _content_of(file_path: str) -> Mapping[str, Any]:
     with open(file_path, encoding="utf-8") as file:
-        content = json.load(file)
+        try:
+            content = json.load(file)
+        except json.JSONDecodeError as error:
+            raise json.JSONDecodeError(f"{file_path} is not JSON: {error.msg}", error.doc, error.pos) from None
     if not isinstance(content, Mapping):
         raise ValueError(f"{file_path} holds no JSON object")
     return content
@@ -224,5 +231,6 @@ def _value_of(name: str, raw: Any) -> Any:
     """The value of a field; `TypeError` for one of a type that it cannot have, as from the peer."""
     try:
         return _READ[name](raw) if name in _READ else raw
-    except OverflowError as error:
-        raise ValueError(f"Invalid {name}: {raw!r}. {error}") from error
+    except (OverflowError, ValueError) as error:
+        variable = f" ({_VARIABLES[name]} in the environment)" if os.environ.get(_VARIABLES[name]) == raw else ""
+        raise ValueError(f"Invalid {name}{variable}: {raw!r}. {error}") from error

@@ -24,7 +24,7 @@ from mooncake._http import HttpError, HttpServer, Response, Route
 from mooncake._http_bounds import take_all_descriptors
 from mooncake._setup import DICT_DEFAULTS
 from mooncake.mooncake_config import MooncakeConfig, from_env, is_given
-from mooncake.store import MooncakeDistributedStore
+from mooncake.store import MooncakeDistributedStore, last_error
 
 logger = logging.getLogger(__name__)
 
@@ -119,7 +119,7 @@ class MooncakeStoreService:
         told = False
         while not shutdown.is_set():
             # In this thread: nobody is served yet, and the store's own deadlines bound it.
-            store, why = self._set_up()
+            store, why, final = self._set_up()
             await asyncio.sleep(0)
             if store is not None and not shutdown.is_set():
                 self.store = store
@@ -127,6 +127,9 @@ class MooncakeStoreService:
                 return True
             if store is not None:
                 store.close()
+                break
+            if final:
+                logger.error("the store cannot be set up: %s", why)
                 break
             # Why each try failed is in the log of the store, so it is not said twice.
             if not told:
@@ -139,8 +142,8 @@ class MooncakeStoreService:
                 await asyncio.wait_for(shutdown.wait(), RETRY_SECONDS)
         return False
 
-    def _set_up(self) -> tuple[Any, str]:
-        """A store that is set up, or None and why not."""
+    def _set_up(self) -> tuple[Any, str, bool]:
+        """A store that is set up, or None and why not; whether that is so for good, as for a setting that cannot work."""
         arguments = {key: getattr(self.config, name) for key, name in SETUP.items() if hasattr(self.config, name)}
         arguments["rdma_devices"] = arguments.get("rdma_devices") or ""
         store = None
@@ -148,13 +151,17 @@ class MooncakeStoreService:
             store = MooncakeDistributedStore()
             code = store.setup(arguments)
             if code == 0:
-                return store, ""
+                return store, "", False
+            failure = last_error()
+            final = failure is not None and failure.reason == "invalid"
             why = f"setup answered {code}"
+            if final:
+                why += f": {failure.message}"
         except Exception as error:  # noqa: BLE001 - it is tried again, whatever it was
-            why = str(error)
+            why, final = str(error), False
         with contextlib.suppress(Exception):
             store.close()
-        return None, why
+        return None, why, final
 
     def _say_what_is_lent(self) -> None:
         size = getattr(self.config, LENT)

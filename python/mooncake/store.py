@@ -108,8 +108,8 @@ class MooncakeDistributedStore(TensorCalls, ParallelTensorCalls, TensorFileCalls
             client_http_port                   9300
             ipc_socket_path                    ""
 
-        `local_hostname` is `host` or `host:port`; `metadata_server` has to be
-        "P2PHANDSHAKE"; `global_segment_size` bytes are lent to the pool: 0, or at least 16 MiB.
+        `local_hostname` is `host` or `host:port`; `metadata_server` is "P2PHANDSHAKE" or a store of names
+        (`http://host:port/metadata`, `etcd://…`, `redis://…`); `global_segment_size` bytes are lent to the pool: 0, or at least 16 MiB.
         `engine` may be what `TransferEngine.get_engine()` gives: the store then moves its bytes with it, memory that is
         registered there is known to the store, and the name is `ip:rpc_port` of that engine.
         `protocol` is "tcp", or "rpc_only" for a store that lends nothing (`global_segment_size` 0). The dict form also
@@ -126,7 +126,7 @@ class MooncakeDistributedStore(TensorCalls, ParallelTensorCalls, TensorFileCalls
                 raise TypeError("setup() takes either a dict or the seven required arguments")
             unknown = _setup.unknown_names(form)
             if unknown:
-                self._warn_setup(f"setup knows nothing of {', '.join(unknown)}")
+                self._warn_setup(f"setup knows nothing of {', '.join(map(_setup.with_nearest, unknown))}")
             return self._setup_refusing(lambda: _setup.from_dict(form))
         if config is not _MISSING:
             raise TypeError("setup(config=...) has to be a dict")
@@ -138,6 +138,7 @@ class MooncakeDistributedStore(TensorCalls, ParallelTensorCalls, TensorFileCalls
         if engine is not None:
             if not isinstance(engine, _native.InnerTransferEngine):
                 raise TypeError("setup(engine=...) takes what TransferEngine.get_engine() gives")
+        _setup.check_types(dict(zip(_setup.REQUIRED, values)) | {"client_http_port": client_http_port})
         arguments = dict(zip(_setup.REQUIRED, values)) | {
             "tenant_id": tenant_id,
             "enable_ssd_offload": bool(enable_ssd_offload),

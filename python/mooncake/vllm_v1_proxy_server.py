@@ -12,6 +12,7 @@ import itertools
 import json
 import logging
 import os
+import sys
 import uuid
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
@@ -178,7 +179,10 @@ async def main(arguments: argparse.Namespace) -> None:
         [Engine(*place) for place in zip(arguments.prefiller_hosts, arguments.prefiller_ports)],
         [Engine(*place) for place in zip(arguments.decoder_hosts, arguments.decoder_ports)],
     )
-    port = await proxy.server.start(arguments.host, arguments.port)
+    try:
+        port = await proxy.server.start(arguments.host, arguments.port)
+    except OSError as error:
+        sys.exit(f"vllm_v1_proxy_server cannot listen at {arguments.host}:{arguments.port}: {error.strerror or error}")
     logger.info("serving on http://%s:%d", arguments.host, port)
     await asyncio.Event().wait()
 

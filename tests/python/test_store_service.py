@@ -313,6 +313,12 @@ def test_the_master_of_this_host_and_half_a_gibibyte_are_the_defaults(need, tmp_
         assert python(code, **{name: value for name, value in env.items() if value is not None}).strip() == wanted
 
 
+def test_a_setting_that_cannot_work_is_not_tried_again(master):
+    done = start("--max-wait-time=60", "-D", "global_segment_size=3XB", MOONCAKE_MASTER=master)
+    assert done.returncode != 0 and "global_segment_size '3xb' is not a size" in done.stderr, done.stderr
+    assert "tried again" not in done.stderr
+
+
 def test_what_is_lent_is_said_and_nothing_is_said_twice(master):
     settings = {"MOONCAKE_GLOBAL_SEGMENT_SIZE": "32MB"}
     with Service(OURS, master, env=settings) as service:

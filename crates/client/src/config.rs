@@ -205,6 +205,16 @@ impl ClientConfig {
         }
     }
 
+    /// What is strange about the settings and yet no reason to refuse them.
+    pub(crate) fn doubt(&self, memory: Option<u64>) -> Option<String> {
+        let there = memory.filter(|there| self.global_segment_size > *there)?;
+        let lent = self.global_segment_size;
+        Some(format!(
+            "global_segment_size {lent} is more than the {there} bytes of memory that this process may have: the system ends \
+             processes once so much is written"
+        ))
+    }
+
     /// Where names are looked up; `P2PHANDSHAKE` in any case of its letters.
     pub(crate) fn metadata_address(&self) -> &str {
         if self.uses_store() { &self.metadata_server } else { P2P_HANDSHAKE }

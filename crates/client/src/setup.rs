@@ -31,7 +31,7 @@ use crate::report::{Reporter, Told};
 use crate::room::RoomKnown;
 use crate::suspects::Suspects;
 use crate::why::Questions;
-use crate::{Error, Result};
+use crate::{Error, P2P_HANDSHAKE, Result};
 
 /// Who sets one of these says how long a transfer may make no progress.
 const PROGRESS_VARIABLES: [&str; 2] = ["MC_TCP_PROGRESS_TIMEOUT_SEC", "MC_TCP_STATUS_TIMEOUT_SEC"];
@@ -40,6 +40,9 @@ impl Core {
     /// Sets a client up, on an engine of its own or on the caller's.
     pub(crate) fn connect(config: ClientConfig, clock: Clock, shared: Option<Engine>) -> Result<Arc<Core>> {
         config.check(shared.as_ref())?;
+        if let Some(doubt) = config.doubt(yb_env::memory_limit()) {
+            tracing::warn!("{doubt}");
+        }
         let mut rng = Rng::from_entropy();
         let config = named(config, &mut rng);
         let size = config.global_segment_size;
@@ -202,7 +205,12 @@ pub(crate) fn start_engine(config: &ClientConfig, clock: &Clock, client_id: Clie
         Some(store) => builder.metadata(store).name(&config.local_hostname),
         None => builder,
     };
-    builder.build().map_err(|error| Error::setup("the transfer engine", error))
+    let named = config.uses_store().then(|| {
+        format!("; metadata_server is {:?} ({P2P_HANDSHAKE} means that no store is used)", config.metadata_server)
+    });
+    builder.build().map_err(|error| {
+        Error::setup("the transfer engine", format!("{error}{}", named.as_deref().unwrap_or_default()))
+    })
 }
 
 /// With a metadata store the name is what peers open: it has to be whole before the engine starts.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use yb_client::environment::{Treatment, VARIABLES, page, report_ignored, report_unknown};
+use yb_client::environment::{Treatment, VARIABLES, page, report_ignored, report_misspelt, report_unknown};
 use yb_client::{ClientConfig, HugePages};
 use yb_transfer::EngineSettings;
 
@@ -192,6 +192,8 @@ fn log_of(act: impl FnOnce()) -> String {
 fn what_is_misspelt_has_a_line_in_the_log_with_the_nearest_name() {
     let log = log_of(|| report_unknown(["YUEBING_SECRT", "YB_SHM", "HOME"].map(str::to_owned)));
     assert!(log.lines().count() == 1 && log.contains("did you mean YUEBING_SECRET?"), "{log}");
+    let log = log_of(|| report_misspelt(["MOONCAKE_MASTR", "MOONCAKE_MASTER", "MC_FOO"].map(str::to_owned)));
+    assert!(log.lines().count() == 1 && log.contains("did you mean MOONCAKE_MASTER?"), "{log}");
     let file = tempfile::NamedTempFile::new().unwrap();
     let path = file.path().to_str().unwrap();
     let text = r#"{"local_hostname": "f", "metadata_server": "P2PHANDSHAKE", "master_server_address": "f:1",

@@ -18,6 +18,20 @@ use crate::side::SideChannel;
 use crate::stage::{Place, Stage};
 use crate::windows::Windows;
 
+/// Something that answers and knows no dummies is, as a rule, a master: the two ports are mistaken for each other.
+fn no_daemon(link: &DaemonLink, error: Error) -> Error {
+    match error {
+        Error::Rejected { .. } => {
+            let reason = format!(
+                "what answers at {} is no daemon; mooncake_client is one, at its --port (50052)",
+                link.address()
+            );
+            Error::Setup { stage: "attaching to the daemon", reason }
+        }
+        other => other,
+    }
+}
+
 /// The inside of a dummy.
 #[derive(Debug)]
 pub(crate) struct Core {
@@ -37,7 +51,7 @@ impl Core {
     pub(crate) fn attach(config: &DummyConfig) -> Result<Arc<Core>> {
         let id = ClientId(Rng::from_entropy().uuid());
         let link = DaemonLink::new(config, Clock::real())?;
-        link.control::<call::ServiceReadyInternal, ()>(&NoArgs {})?;
+        link.control::<call::ServiceReadyInternal, ()>(&NoArgs {}).map_err(|error| no_daemon(&link, error))?;
         let stage_bytes = config.local_buffer_size.max(LEAST_STAGE);
         let stage = Stage::of(segment(stage_bytes)?);
         let core = Arc::new(Core {

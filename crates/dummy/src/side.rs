@@ -49,8 +49,14 @@ impl SideChannel {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         let message = ShmRegister { client_id: self.client_id, base, size, device_id: -1, is_local: false };
-        send_all(&stream, &REGISTER.to_le_bytes(), &[])?;
-        send_all(&stream, &message.to_bytes(), &[file])?;
+        let kind = send_all(&stream, &REGISTER.to_le_bytes(), &[]);
+        // A daemon that takes none from this user says so and closes without reading on: its answer is there all the same.
+        match kind.and_then(|()| send_all(&stream, &message.to_bytes(), &[file])) {
+            Err(error) if !matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
+                return Err(error);
+            }
+            _ => {}
+        }
         let (mut status, mut got, mut files) = ([0; 4], 0, Vec::new());
         while let Some(rest) = status.get_mut(got..).filter(|rest| !rest.is_empty()) {
             match recv_with_fds(&stream, rest, &mut files)? {

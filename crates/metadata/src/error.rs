@@ -65,7 +65,7 @@ impl fmt::Display for StoreError {
             K::Protocol => "that is no such metadata store",
         };
         let advice = if self.is_retryable() { "may be retried" } else { "retrying does not help" };
-        write!(f, "{:?}: {what}: {} ({advice}, code {})", self.store, self.detail, self.code())
+        write!(f, "{:?}: {what}: {} ({advice})", self.store, self.detail)
     }
 }
 

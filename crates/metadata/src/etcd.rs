@@ -36,7 +36,8 @@ impl EtcdStore {
     /// # Errors
     /// [`StoreErrorKind::BadAddress`].
     pub fn new(endpoints: &[String], settings: &StoreSettings) -> Result<Self, StoreError> {
-        let address = format!("etcd://{}", endpoints.join(";"));
+        let plain = |endpoint: &String| endpoint.trim_start_matches("http://").to_owned();
+        let address = format!("etcd://{}", endpoints.iter().map(plain).collect::<Vec<_>>().join(";"));
         if endpoints.is_empty() {
             return Err(StoreError::new(StoreErrorKind::BadAddress, address, "no endpoint"));
         }

@@ -38,9 +38,8 @@ struct Sorted<'c, 'm> {
 impl RangesCall {
     /// The answer when nothing works: a code for each range, as far as the lists agree on how many there are.
     pub(crate) fn refused(&self) -> PerRange<i64> {
-        let count = self.buffers.len();
-        if [self.keys.len(), self.destinations.len(), self.sources.len(), self.sizes.len()] != [count; 4] {
-            return vec![vec![vec![INVALID]]; count];
+        if !self.is_of_one_length() {
+            return vec![vec![vec![INVALID]]; self.buffers.len()];
         }
         let of_buffer = |(buffer, keys): (usize, &Vec<Key>)| {
             if !self.agrees(buffer) {
@@ -49,6 +48,12 @@ impl RangesCall {
             self.destinations[buffer].iter().map(|ranges| vec![INVALID; ranges.len()]).collect()
         };
         self.keys.iter().enumerate().map(of_buffer).collect()
+    }
+
+    /// Whether every list has one entry for each buffer.
+    fn is_of_one_length(&self) -> bool {
+        let lens = [self.keys.len(), self.destinations.len(), self.sources.len(), self.sizes.len()];
+        lens == [self.buffers.len(); 4]
     }
 
     /// Whether the lists of a buffer have one entry for each of its keys.
@@ -66,7 +71,7 @@ impl RangesCall {
         read: impl FnOnce(Vec<RangesItem<'_>>) -> Vec<Vec<Result<u64, Error>>>,
     ) -> PerRange<i64> {
         let mut numbers = self.refused();
-        if self.keys.len() != self.buffers.len() {
+        if !self.is_of_one_length() {
             last.set("the lists differ in length");
             return numbers;
         }

@@ -65,7 +65,9 @@ impl SetupArguments {
         let variable = |name: &str| std::env::var(name).ok();
         environment::report_ignored(&variable);
         UNKNOWN_SAID.call_once(|| {
-            environment::report_unknown(std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()));
+            let names = || std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+            environment::report_unknown(names());
+            environment::report_misspelt(names());
         });
         let config = ClientConfig::from_env(&variable)?;
         let page = match (self.enable_client_http_server, u16::try_from(self.client_http_port.0)) {

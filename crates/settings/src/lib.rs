@@ -38,7 +38,7 @@ mod variables;
 pub use arguments::{Arguments, HelpStyle, parse_arguments};
 pub use explain::{Explained, explain};
 pub use help::{docs_page, help_gflags, help_plain};
-pub use nearest::nearest;
+pub use nearest::{misspelt, nearest};
 pub use reload::{Change, Reload, reload};
 pub use security::{SECURITY, SECURITY_TITLE};
 pub use setting::{Class, Kind, Setting, Since, Table, Unit, Validity};

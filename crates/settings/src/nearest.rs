@@ -17,6 +17,17 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .map(|(_, candidate)| candidate)
 }
 
+/// The candidate that is at most two edits away, or one where `word` is short: what was surely meant.
+///
+/// ```
+/// assert_eq!(yb_settings::misspelt("MOONCAKE_MASTR", ["MOONCAKE_MASTER"]), Some("MOONCAKE_MASTER"));
+/// assert_eq!(yb_settings::misspelt("MC_TCP_PORT", ["MC_RPC_HOST"]), None);
+/// ```
+pub fn misspelt<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let limit = if word.len() > 12 { 2 } else { 1 };
+    nearest(word, candidates).filter(|candidate| distance(word, candidate) <= limit)
+}
+
 /// Restricted Damerau-Levenshtein distance.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().take(64).collect(), b.chars().take(64).collect());

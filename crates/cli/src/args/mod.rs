@@ -349,7 +349,7 @@ pub struct DoctorArgs {
     /// Address that peers would be told [default: found out, as a node does]
     #[arg(long, value_name = "HOST")]
     pub advertise: Option<String>,
-    /// Port on which it would listen [default: any]
+    /// Port on which it would listen; 0: any
     #[arg(long, default_value_t = 0)]
     pub port: u16,
     /// A node or engine that must answer, host:port; may be repeated

@@ -10,6 +10,7 @@
 mod table;
 mod values;
 
+use std::collections::HashSet;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
@@ -89,6 +90,18 @@ pub fn report_ignored(lookup: &Lookup<'_>) {
 pub fn report_unknown(names: impl IntoIterator<Item = String>) {
     for unknown in yb_settings::unknown_variables(names) {
         tracing::warn!(variable = unknown.name, "{unknown}");
+    }
+}
+
+/// One line in the log for every variable among `names` that looks like a misspelt one of a client of the peer's. Those that
+/// resemble none may be of parts of the peer that are not here.
+pub fn report_misspelt(names: impl IntoIterator<Item = String>) {
+    let peers = |name: &String| name.starts_with("MOONCAKE_") || name.starts_with("MC_STORE_");
+    let known: HashSet<&str> = VARIABLES.iter().map(|variable| variable.name).collect();
+    for name in names.into_iter().filter(|name| peers(name) && !known.contains(name.as_str())) {
+        if let Some(meant) = yb_settings::misspelt(&name, known.iter().copied()) {
+            tracing::warn!(variable = name, "the environment variable {name} does nothing; did you mean {meant}?");
+        }
     }
 }
 

@@ -63,7 +63,11 @@ pub static VARIABLES: &[Variable] = &[
         "field `metadata_server`; or a store of names: `http://host:port/metadata`, `etcd://…`, `redis://…`",
     ),
     honoured("MOONCAKE_GLOBAL_SEGMENT_SIZE", "3200 MiB", "bytes lent to the pool, such as `4GB`"),
-    honoured("MOONCAKE_LOCAL_BUFFER_SIZE", "1 GiB", "what a `BufferPool` may hold, half of it"),
+    honoured(
+        "MOONCAKE_LOCAL_BUFFER_SIZE",
+        "1 GiB",
+        "half of what a `BufferPool` holds when nothing says how much; values are not staged in it",
+    ),
     honoured("MOONCAKE_PROTOCOL", "tcp", "`tcp` or `rpc_only`"),
     honoured("MOONCAKE_DEVICE", "", "field `device_name`; without effect on tcp"),
     honoured("MOONCAKE_TENANT_ID", "default", "whose key space"),

@@ -49,14 +49,23 @@ pub fn check(asked: &[PathBuf]) -> Vec<Check> {
     found.iter().flat_map(|path| of(path)).collect()
 }
 
-/// The environment that is active, else the first `python3` of the search path.
+/// The environment that is active, else that whose package this program is of, else the first `python3` of the search path.
 fn usual() -> Option<PathBuf> {
     let active = std::env::var_os("VIRTUAL_ENV").filter(|path| !path.is_empty());
     if let Some(python) = active.and_then(|home| interpreter_in(Path::new(&home))) {
         return Some(python);
     }
+    if let Some(python) = std::env::current_exe().ok().and_then(|program| interpreter_of(&program)) {
+        return Some(python);
+    }
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|folder| folder.join("python3")).find(|file| file.is_file())
+}
+
+/// The interpreter of the environment in whose package a program lies: `ENV/lib/pythonX/site-packages/mooncake/bin/yuebing`.
+fn interpreter_of(program: &Path) -> Option<PathBuf> {
+    let packages = program.parent()?.parent().filter(|package| package.ends_with("mooncake"))?.parent()?;
+    interpreter_in(packages.ancestors().nth(3)?)
 }
 
 fn interpreter_in(home: &Path) -> Option<PathBuf> {
@@ -234,7 +243,10 @@ fn alone(shown: &Path, ours: &Distribution, installed: &[Distribution]) -> Check
                 ours.files.len(),
                 ours.told()
             ),
-            format!("{} -m pip install --force-reinstall --no-deps yuebing", shown.display()),
+            format!(
+                "{} -m pip install --force-reinstall --no-deps --no-index --find-links FOLDER_OF_THE_WHEEL yuebing",
+                shown.display()
+            ),
         );
     }
     let stands_in = match installed.iter().find(|one| one.name == PEER) {

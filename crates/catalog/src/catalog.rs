@@ -8,6 +8,7 @@ use yb_types::{ByteLen, ClientId, MonotonicTime, READ_LIMIT, SegmentId};
 use crate::clients::Clients;
 use crate::contention::{WaitClock, Waits};
 use crate::copies::{Copies, Copying};
+use crate::cuts::Cuts;
 use crate::deferred::Withheld;
 use crate::departed::{Absence, Departed};
 use crate::directory::{Relearning, Roll};
@@ -65,6 +66,7 @@ pub struct Catalog {
     pub(crate) losses: Losses,
     pub(crate) stand_ins: Mutex<StandIns>,
     pub(crate) shares: Shares,
+    pub(crate) cuts: Cuts,
     pub(crate) waits: Arc<Waits>,
     pub(crate) placement: Box<dyn PlacementPolicy>,
     /// A put found no space, and evicting for it did not help.
@@ -138,6 +140,7 @@ impl Catalog {
             losses: Losses::default(),
             stand_ins: Mutex::new(StandIns::default()),
             shares: Shares::new(settings.hash_seed),
+            cuts: Cuts::default(),
             waits,
             placement,
             starved: AtomicBool::new(false),

@@ -321,6 +321,7 @@ impl Catalog {
         self.forget_silent_slow(&clients, patience, now);
         self.warm_up_segments(now);
         self.give_up_works_of(&silenced, now);
+        self.cuts.sweep(now);
         if turns.is_empty() {
             return;
         }

@@ -21,6 +21,7 @@ mod clients;
 mod contention;
 mod copies;
 mod copy;
+mod cuts;
 mod deferred;
 mod departed;
 mod directory;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
-use yb_types::{ByteLen, MonotonicTime, ReplicateConfig};
+use yb_types::{ByteLen, ClientId, MonotonicTime, ReplicateConfig};
 
 use crate::catalog::Catalog;
 use crate::effects::PutRefusal;
@@ -30,6 +30,8 @@ pub(crate) struct SpaceWanted<'a> {
     pub config: &'a ReplicateConfig,
     /// Where the batch's first object went, when all are to go to one place.
     pub same_segment: Option<u32>,
+    /// Nodes that the writer does not reach: the last that are taken.
+    pub cut_off: &'a [ClientId],
     /// The call has no other objects.
     pub alone: bool,
     pub now: MonotonicTime,
@@ -107,22 +109,16 @@ impl Catalog {
         random: &mut dyn Random,
     ) -> Result<Placed, PutRefusal> {
         let view = &table.view;
-        let mut attempts = Attempts { table, wanted, apart: false, placed: SmallVec::new() };
+        let mut attempts = Attempts { table, wanted, cut_off: wanted.cut_off, apart: false, placed: SmallVec::new() };
         if self.settings.allocation_strategy == AllocationStrategy::Cxl {
+            attempts.cut_off = &[];
             attempts.try_first_preferred()?;
         } else {
-            attempts.try_preferred();
-            if wanted.config.prefer_alloc_in_same_node && wanted.replicas == 1 {
-                attempts.follow(&LocalFirst, random);
+            attempts.try_all(&*self.placement, random);
+            if attempts.placed.is_empty() && !attempts.cut_off.is_empty() {
+                attempts.cut_off = &[];
+                attempts.try_all(&*self.placement, random);
             }
-            // Replicas on different hosts survive each other's; replicas on one host are better than none.
-            attempts.apart = wanted.replicas > 1;
-            attempts.follow(&*self.placement, random);
-            if attempts.apart {
-                attempts.apart = false;
-                attempts.follow(&*self.placement, random);
-            }
-            attempts.try_last_resort(random);
         }
         if attempts.placed.is_empty() { Err(why_nowhere(view, wanted.size)) } else { Ok(attempts.placed) }
     }
@@ -145,6 +141,8 @@ fn why_nowhere(view: &PlacementView, size: ByteLen) -> PutRefusal {
 struct Attempts<'a> {
     table: &'a SegmentTable,
     wanted: &'a SpaceWanted<'a>,
+    /// Nodes that are not tried now.
+    cut_off: &'a [ClientId],
     /// No two replicas on one host.
     apart: bool,
     placed: Placed,
@@ -153,6 +151,28 @@ struct Attempts<'a> {
 impl Attempts<'_> {
     fn missing(&self) -> usize {
         self.wanted.replicas - self.placed.len()
+    }
+
+    /// All ways, one after the other, until nothing is missing.
+    fn try_all(&mut self, policy: &dyn PlacementPolicy, random: &mut dyn Random) {
+        let wanted = self.wanted;
+        self.try_preferred();
+        if wanted.config.prefer_alloc_in_same_node && wanted.replicas == 1 {
+            self.follow(&LocalFirst, random);
+        }
+        // Replicas on different hosts survive each other's; replicas on one host are better than none.
+        self.apart = wanted.replicas > 1;
+        self.follow(policy, random);
+        if self.apart {
+            self.apart = false;
+            self.follow(policy, random);
+        }
+        self.try_last_resort(random);
+    }
+
+    /// Whether the writer is known not to reach it.
+    fn is_cut_off(&self, segment: &MountedSegment) -> bool {
+        !self.cut_off.is_empty() && self.cut_off.contains(&segment.owner())
     }
 
     fn follow(&mut self, policy: &dyn PlacementPolicy, random: &mut dyn Random) {
@@ -188,7 +208,7 @@ impl Attempts<'_> {
         }
         let (before, after) = slow.split_at((random.next_u64() % slow.len() as u64) as usize);
         let SpaceWanted { size, owner, now, .. } = *self.wanted;
-        let mut tried = after.iter().chain(before);
+        let mut tried = after.iter().chain(before).filter(|segment| !self.is_cut_off(segment));
         let found =
             tried.find_map(|segment| Some(Replica::new(0, segment.index(), segment.allocate(size, owner, now)?)));
         self.placed.extend(found);
@@ -211,7 +231,7 @@ impl Attempts<'_> {
             return false;
         }
         let SpaceWanted { size, owner, now, .. } = *self.wanted;
-        for segment in &group.members {
+        for segment in group.members.iter().filter(|segment| !self.is_cut_off(segment)) {
             if let Some(extent) = segment.allocate(size, owner, now) {
                 self.placed.push(Replica::new(0, segment.index(), extent));
                 return true;

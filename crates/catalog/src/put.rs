@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use yb_types::{ByteLen, ErrorCode, MonotonicTime, ReplicateConfig, SoftPinAction};
+use yb_types::{ByteLen, ClientId, ErrorCode, MonotonicTime, ReplicateConfig, SoftPinAction};
 
 use crate::catalog::{Caller, Catalog, Leave};
 use crate::effects::{Effects, PutRefusal};
@@ -76,6 +76,8 @@ pub(crate) struct Batch<'a> {
     pub pin: PinChange,
     /// Where the first key of the batch went, when all are to go to one place.
     same_segment: Option<u32>,
+    /// Nodes that its client does not reach.
+    cut_off: Box<[ClientId]>,
     /// Where small objects go on.
     run: Option<Run>,
     /// Numbers for replicas that the batch has and has not used yet.
@@ -159,7 +161,9 @@ impl Catalog {
         let (same_segment, run, ids) = (None, None, 0..0);
         let account = self.shares.account(call.caller.client);
         let open = Open { before: self.shares.open(account), by_this: 0 };
-        let mut batch = Batch { call: *call, manner, pin, same_segment, run, ids, ids_at_once, open, random, effects };
+        let cut_off = self.cuts.of(call.caller.client, call.caller.now);
+        let mut batch =
+            Batch { call: *call, manner, pin, same_segment, cut_off, run, ids, ids_at_once, open, random, effects };
         let groups = call.config.group_ids.as_deref();
         let (mut items, mut at) = (items, 0);
         loop {
@@ -495,6 +499,7 @@ impl Catalog {
             hash: u64::from(item.hash.word),
             config,
             same_segment: batch.same_segment,
+            cut_off: &batch.cut_off,
             alone: batch.ids_at_once == 1,
             now: batch.call.caller.now,
         };

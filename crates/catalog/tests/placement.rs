@@ -76,6 +76,46 @@ fn a_batch_for_one_node_goes_to_one_segment() {
     assert_eq!(pool.start(1, "local", 100).unwrap().replicas[0].0, "near");
 }
 
+/// The names where twenty new objects of a writer lie, and the fewest copies that one has.
+fn places(pool: &mut Pool, writer: u64, prefix: &str) -> (BTreeSet<String>, usize) {
+    let keys: Vec<String> = (0..20).map(|at| format!("{prefix}-{at}")).collect();
+    let items: Vec<(&str, u64)> = keys.iter().map(|key| (key.as_str(), 100)).collect();
+    let mut found: Vec<Found> = pool.start_many(writer, &items[..10]).into_iter().map(Result::unwrap).collect();
+    found.extend(items[10..].iter().map(|(key, size)| pool.upsert_start(writer, key, *size).unwrap()));
+    let fewest = found.iter().map(|found| found.replicas.len()).min().unwrap();
+    (found.into_iter().flat_map(|found| found.replicas).map(|replica| replica.0).collect(), fewest)
+}
+
+#[test]
+fn what_a_client_cannot_reach_gets_nothing_of_it_while_there_is_room_elsewhere() {
+    for strategy in [AllocationStrategy::Balanced, AllocationStrategy::Random, AllocationStrategy::FreeRatioFirst] {
+        let mut pool = Pool::with(settings(strategy), &[("a", MIB), ("b", MIB), ("c", MIB)]);
+        pool.config.replica_num = 2;
+        // The owner of "a".
+        assert!(pool.catalog.note_cut(client(1), client(100), pool.now));
+        assert_eq!(places(&mut pool, 1, "two"), (BTreeSet::from(["b".into(), "c".into()]), 2));
+        assert!(places(&mut pool, 2, "other").0.contains("a"), "it is for one client");
+        pool.catalog.note_cut(client(1), client(101), pool.now);
+        assert_eq!(places(&mut pool, 1, "one"), (BTreeSet::from(["c".into()]), 1), "fewer copies, not one that fails");
+        pool.config.preferred_segments = vec!["a".into()];
+        assert_eq!(places(&mut pool, 1, "named").0, BTreeSet::from(["c".into()]));
+        pool.catalog.note_cut(client(1), client(102), pool.now);
+        assert_eq!(places(&mut pool, 1, "nowhere").1, 2, "as ever where there is nothing else");
+        pool.advance(Duration::from_secs(3));
+        assert!(places(&mut pool, 1, "later").0.contains("a"), "it is tried again");
+        pool.catalog.assert_consistent();
+    }
+}
+
+#[test]
+fn a_place_that_its_writer_cannot_reach_is_taken_when_the_others_are_full() {
+    let mut pool = Pool::with(CatalogSettings::default(), &[("a", MIB), ("b", MIB)]);
+    pool.catalog.note_cut(client(1), client(100), pool.now);
+    let homes: Vec<String> =
+        (0..2).map(|at| pool.start(1, &format!("{at}"), MIB).unwrap().replicas[0].0.clone()).collect();
+    assert_eq!(homes, ["b", "a"]);
+}
+
 #[test]
 fn random_placement_reaches_every_segment() {
     let names: Vec<String> = (0..8).map(|at| format!("s{at}")).collect();

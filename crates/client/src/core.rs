@@ -20,12 +20,12 @@ use crate::kept::KeptMemory;
 use crate::leases::LeaseKeeper;
 use crate::lent::Lent;
 use crate::link::MasterLink;
-use crate::mover::{self, Moved, Mover};
+use crate::mover::{Moved, Mover};
 use crate::ops::Sessions;
 use crate::pace::Pace;
 use crate::report::Told;
 use crate::room::RoomKnown;
-use crate::suspects::{Failing, Suspects};
+use crate::suspects::Suspects;
 use crate::why::Questions;
 use crate::{CallLimits, ClientConfig, Error, Health, MemoryRange, Result};
 
@@ -34,6 +34,8 @@ const PROBE_TIME: Duration = Duration::from_millis(500);
 
 /// Time that the master has to hear of a peer that fails, or of bad bytes: the call that found it waits for it.
 const REPORT_TIME: Duration = Duration::from_millis(50);
+/// Of a call's base time what it has where the next place of a write depends on it.
+const REPORT_SHARE: u32 = 8;
 
 /// The inside of a client.
 #[derive(Debug)]
@@ -90,17 +92,21 @@ impl Core {
         }
     }
 
-    /// Runs a transfer batch. What is news of a peer is told to the log, and to the master if the peer is gone, or does not
-    /// take what is written: it stops placing there at once, and looks for itself.
+    /// Runs a transfer batch. What is news of a peer is told to the log, and to the master, before anything else is asked of
+    /// it, if the peer is gone, or does not take what is written: it stops placing there at once, and looks for itself.
     pub(crate) fn move_all(&self, mover: Mover<'_>, until: MonotonicTime) -> Moved {
         let moved = mover.run(until);
         for error in &moved.news {
             tracing::warn!(peer = error.endpoint(), %error, "a peer fails: it is asked last, and for a while not at all");
             self.counters.suspicions.add(1);
-            if let Some(how) = mover::failing(error).filter(|how| *how == Failing::Gone || moved.op == Opcode::Write) {
-                let deadline = self.short_word();
-                if let Err(error) = self.link.report_suspect(how, (error.endpoint(), &error.to_string()), &deadline) {
-                    tracing::debug!(%error, "the master was not told of a peer that fails");
+        }
+        let time = if moved.op == Opcode::Write { self.config.limits.base / REPORT_SHARE } else { REPORT_TIME };
+        for (how, error) in &moved.reports {
+            let (peer, deadline) = (error.endpoint(), self.word(time));
+            if let Err(unheard) = self.link.report_suspect(*how, (peer, &error.to_string()), &deadline) {
+                tracing::debug!(%unheard, peer, "the master was not told of a peer that fails");
+                if matches!(unheard, Error::MasterUnreachable(_)) {
+                    self.suspects.unreported(peer);
                 }
             }
         }
@@ -109,7 +115,11 @@ impl Core {
 
     /// The time for telling the master something that the call does not depend on.
     pub(crate) fn short_word(&self) -> Deadline {
-        Deadline::start(&self.clock, &CallLimits { base: REPORT_TIME, ..self.config.limits }, 0)
+        self.word(REPORT_TIME)
+    }
+
+    fn word(&self, base: Duration) -> Deadline {
+        Deadline::start(&self.clock, &CallLimits { base, ..self.config.limits }, 0)
     }
 
     /// The engine, and the one that serves what is lent, where that is another one.

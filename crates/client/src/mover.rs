@@ -38,6 +38,9 @@ pub(crate) struct Moved {
     pub(crate) failed: SmallVec<[(u32, TransferError); 1]>,
     /// Failures of peers that nothing was known against, one of each.
     pub(crate) news: SmallVec<[TransferError; 1]>,
+    /// What the master is to hear of peers, one of each: who is gone, and who does not take what is written, tried or left
+    /// alone by this batch.
+    pub(crate) reports: SmallVec<[(Failing, TransferError); 1]>,
     /// Checksums of the objects that were added to be summed, in that order; `None` where the bytes did not all arrive or
     /// lie on a device.
     pub(crate) sums: SmallVec<[(u32, Option<Crc64>); 1]>,
@@ -135,7 +138,7 @@ impl<'a> Mover<'a> {
                 failed.extend(results.filter_map(|(owner, result)| Some((*owner, result.as_ref().err()?.clone()))));
             }
         }
-        let mut news = SmallVec::new();
+        let (mut news, mut reports) = (SmallVec::new(), SmallVec::new());
         if let Some((suspects, clock)) = self.suspects {
             for endpoint in
                 self.tried.iter().filter(|tried| failed.iter().all(|(_, error)| error.endpoint() != **tried))
@@ -149,9 +152,17 @@ impl<'a> Mover<'a> {
                 self.op == Opcode::Read && own.into_iter().any(|(request, _)| request.options.patience.is_some())
             };
             news = note_failures(suspects, &failed, is_late, clock.now());
+            // A read does not ask the master for another place: who is left alone by it is told by the next write.
+            let barred = self.barred.iter().filter(|_| self.op == Opcode::Write);
+            for (_, error) in failed.iter().chain(barred) {
+                let how = failing(error).filter(|how| *how == Failing::Gone || self.op == Opcode::Write);
+                if let Some(how) = how.filter(|_| suspects.report(error.endpoint(), clock.now())) {
+                    reports.push((how, error.clone()));
+                }
+            }
         }
         failed.extend(self.barred);
-        Moved { op: self.op, failed, news, sums }
+        Moved { op: self.op, failed, news, reports, sums }
     }
 }
 

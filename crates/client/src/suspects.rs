@@ -43,6 +43,8 @@ struct Suspect {
     failed_at: MonotonicTime,
     /// When it was news.
     told_at: MonotonicTime,
+    /// When the master was told.
+    reported_at: Option<MonotonicTime>,
     /// Nobody asks it before this time.
     ask_at: MonotonicTime,
     pause: Duration,
@@ -91,6 +93,7 @@ impl Suspects {
         let at = list.iter().position(|suspect| suspect.endpoint == endpoint);
         let known = at.map(|at| list.remove(at));
         let told_at = known.as_ref().map(|known| known.told_at).filter(|told| now.since(*told) < TOLD_AGAIN);
+        let reported_at = known.as_ref().and_then(|known| known.reported_at);
         let (failures, pause) = known.map_or((0, FIRST_PAUSE), |known| (known.failures, known.pause));
         // Who is late is asked last, and by those who have nowhere else to go as ever.
         let failures = failures + u32::from(how != Failing::Late);
@@ -102,9 +105,27 @@ impl Suspects {
         let (endpoint, reason) = (endpoint.to_owned(), reason.to_owned());
         let is_news = told_at.is_none();
         let told_at = told_at.unwrap_or(now);
-        list.push(Suspect { endpoint, reason, failures, failed_at: now, told_at, ask_at, pause: next });
+        list.push(Suspect { endpoint, reason, failures, failed_at: now, told_at, reported_at, ask_at, pause: next });
         self.count.store(list.len(), Ordering::Release);
         is_news
+    }
+
+    /// Whether the master is to be told of a suspect now: it was not, or a while ago. It counts as told from now on.
+    pub(crate) fn report(&self, endpoint: &str, now: MonotonicTime) -> bool {
+        let mut list = self.list.lock();
+        let Some(suspect) = list.iter_mut().find(|suspect| suspect.endpoint == endpoint) else { return false };
+        let is_due = suspect.reported_at.is_none_or(|at| now.since(at) >= TOLD_AGAIN);
+        if is_due {
+            suspect.reported_at = Some(now);
+        }
+        is_due
+    }
+
+    /// The master did not get the word of it.
+    pub(crate) fn unreported(&self, endpoint: &str) {
+        if let Some(suspect) = self.list.lock().iter_mut().find(|suspect| suspect.endpoint == endpoint) {
+            suspect.reported_at = None;
+        }
     }
 
     /// The peer did what it was asked to. Answers whether something was known against it.
@@ -177,6 +198,18 @@ mod tests {
         assert!(suspects.answered("a:1") && !suspects.answered("a:1"));
         assert_eq!((suspects.any(), suspects.ask("a:1", AT(1302))), (false, Leave::Free));
         assert!(suspects.failed("a:1", Failing::Gone, "refused", AT(1303)), "news again");
+    }
+
+    #[test]
+    fn the_master_is_told_of_a_suspect_again_after_a_while_and_when_it_did_not_hear() {
+        let suspects = Suspects::default();
+        assert!(!suspects.report("a:1", AT(1000)), "nothing is known against it");
+        suspects.failed("a:1", Failing::Gone, "refused", AT(1000));
+        assert!(suspects.report("a:1", AT(1000)) && !suspects.report("a:1", AT(2999)));
+        suspects.failed("a:1", Failing::Gone, "refused", AT(2999));
+        assert!(!suspects.report("a:1", AT(2999)) && suspects.report("a:1", AT(3000)));
+        suspects.unreported("a:1");
+        assert!(suspects.report("a:1", AT(3001)));
     }
 
     #[test]

@@ -4,6 +4,9 @@
 //! somebody there; it looks for itself. Only what the master finds counts further: a node whose data address refuses a connection is not offered to
 //! readers, and its unfinished writes are given up unless it pings soon ([`yb_catalog::Catalog::doubt`]). A client that lies costs one connection
 //! every half second.
+//!
+//! For the writes of the client itself its word counts more: they go elsewhere for a while, whatever the master finds
+//! ([`yb_catalog::Catalog::note_cut`]). A route may be gone between the two of them alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -73,6 +76,8 @@ pub(crate) struct Report<'a> {
     pub(crate) by: ClientId,
     pub(crate) endpoint: &'a str,
     pub(crate) reason: &'a str,
+    /// Whether it comes from where that client is: else it says nothing of the client's own writes.
+    pub(crate) is_own: bool,
 }
 
 /// Holds the node back and looks for itself. Who answers is trusted again at once.
@@ -81,15 +86,19 @@ pub(crate) struct Report<'a> {
 /// `SEGMENT_NOT_FOUND` when no segment is reached at the address.
 pub(crate) fn report(shared: &Arc<Shared>, report: &Report<'_>, effects: &mut Effects) -> Result<(), ErrorCode> {
     let owners = owners(shared, report)?;
+    let is_news = note_cuts(shared, report, &owners);
     if !hold(shared, report, (&owners, HeldBack::Missing), effects) {
         return Ok(());
     }
-    let endpoint = report.endpoint;
+    let Report { by, endpoint, .. } = *report;
     let dialer = shared.dialer.as_ref().filter(|_| can_dial(endpoint));
     if let Some(dialer) = dialer {
         let (later, address) = (Arc::clone(shared), endpoint.to_owned());
         dialer.check(vec![address.clone()], move |verdict| match verdict {
-            Ok(()) => trust_again(&later, &owners),
+            Ok(()) => {
+                refute(&later, (by, &address), is_news);
+                trust_again(&later, &owners);
+            }
             Err(why) => confirm(&later, &owners, (&address, &why)),
         });
     }
@@ -105,6 +114,7 @@ pub(crate) fn report(shared: &Arc<Shared>, report: &Report<'_>, effects: &mut Ef
 /// As [`report`].
 pub(crate) fn report_slow(shared: &Arc<Shared>, report: &Report<'_>, effects: &mut Effects) -> Result<(), ErrorCode> {
     let owners = owners(shared, report)?;
+    note_cuts(shared, report, &owners);
     // Also where it is not followed: it counts as said.
     let is_heard = shared.suspects.hears(report.by, report.endpoint, shared.clock.now());
     let (held, all) = shared.catalog.held_back();
@@ -123,6 +133,21 @@ fn owners(shared: &Shared, report: &Report<'_>) -> Result<BTreeSet<ClientId>, Er
     if owners.is_empty() { Err(ErrorCode::SEGMENT_NOT_FOUND) } else { Ok(owners) }
 }
 
+/// Has the client's own writes go elsewhere for a while. Answers whether that is news.
+fn note_cuts(shared: &Shared, report: &Report<'_>, owners: &BTreeSet<ClientId>) -> bool {
+    let now = shared.clock.now();
+    let note = |owner: &&ClientId| report.is_own && shared.catalog.note_cut(report.by, **owner, now);
+    owners.iter().filter(note).count() > 0
+}
+
+/// Only the client does not reach the node.
+fn refute(shared: &Shared, (by, endpoint): (ClientId, &str), is_news: bool) {
+    shared.metrics.shared_lane().add(shared.metrics.suspects_refuted, 1);
+    if is_news {
+        tracing::warn!(event = "suspect_refuted", %by, endpoint, "a client cannot reach a node that answers the master: its writes go elsewhere for a while");
+    }
+}
+
 /// Holds them back, unless that was done a moment ago.
 fn hold(
     shared: &Shared,
@@ -130,7 +155,7 @@ fn hold(
     (owners, why): (&BTreeSet<ClientId>, HeldBack),
     effects: &mut Effects,
 ) -> bool {
-    let Report { by, endpoint, reason } = report;
+    let Report { by, endpoint, reason, .. } = report;
     if !shared.suspects.begin(endpoint, shared.clock.now()) {
         return false;
     }

@@ -98,7 +98,7 @@ fn a_node_that_takes_nothing_gets_nothing_more_until_it_pings() {
     assert_eq!(places(&writer, "held").into_iter().collect::<Vec<_>>(), [endpoints[1].clone()]);
     assert!(exists(&writer, b"k"), "readers find out for themselves");
     slow.ping().unwrap();
-    assert_eq!(places(&writer, "back").len(), 2);
+    assert_eq!(places(&rig.caller(), "back").len(), 2, "who said so waits a moment longer");
 }
 
 #[test]
@@ -115,6 +115,26 @@ fn a_client_that_calls_all_nodes_slow_again_and_again_stops_no_writes() {
     lie();
     assert_eq!(places(&writer, "second").len(), 4, "its word counted once");
     assert!(rig.metric("yuebing_reports_disbelieved_total") >= 6);
+}
+
+#[test]
+fn a_node_that_only_one_client_cannot_reach_gets_nothing_of_that_client() {
+    let rig = Rig::start();
+    let listeners = [(); 2].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+    let endpoints = listeners.each_ref().map(|listener| listener.local_addr().unwrap().to_string());
+    let _nodes = [0, 1].map(|at| node(&rig, &endpoints[at], endpoints[at].as_bytes()));
+    let (cut_off, other) = (rig.caller(), rig.caller());
+    assert_eq!(report(&cut_off, &endpoints[0]), Ok(()));
+    // The master has looked, and others go on.
+    eventually("the node is trusted again", || rig.metric("yuebing_suspects_refuted_total") == 1);
+    let mut round = 0;
+    eventually("others write there", || {
+        round += 1;
+        places(&other, &format!("other-{round}")).len() == 2
+    });
+    // Said again it counts for ten seconds.
+    assert_eq!(report(&cut_off, &endpoints[0]), Ok(()));
+    assert_eq!(places(&cut_off, "cut").into_iter().collect::<Vec<_>>(), [endpoints[1].clone()]);
 }
 
 #[test]

@@ -33,6 +33,8 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 const BUSY_SHARE: u32 = 4;
 /// Places that a key is given in one call.
 const MOST_PLACES: u32 = 2;
+/// Places that it is given while all that fail do so at once: a master of the peer proposes the same node again and again.
+const MOST_PLACES_AT_ONCE: u32 = 4;
 /// Nothing may move to a place for this part of a call's base time while there may be another one.
 const PLACE_SHARE: u32 = 4;
 /// Time that publishing and revoking have at least, even when the transfer used up the call's.
@@ -392,8 +394,8 @@ impl<'c, 'i, 'a> Writes<'c, 'i, 'a> {
         for key in failed {
             let time_left = !self.deadline.left(now).is_zero() && revoked.is_ok();
             let places = self.list.get(key.index).map_or(0, |write| write.places);
-            let second_chance =
-                key.failed.as_ref().is_some_and(mover::is_peers_fault) && places < MOST_PLACES && time_left;
+            let most = if key.restless { MOST_PLACES } else { MOST_PLACES_AT_ONCE };
+            let second_chance = key.failed.as_ref().is_some_and(mover::is_peers_fault) && places < most && time_left;
             if second_chance {
                 continue;
             }

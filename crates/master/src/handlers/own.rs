@@ -73,7 +73,8 @@ pub(crate) fn depart(context: &mut Context<'_, '_>, mut reply: Reply<'_>) -> Out
 /// A client found nobody at the data address of a node.
 pub(crate) fn report_suspect(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
     context.typed::<call::ReportSuspect>(reply, |context, args| {
-        let found = Report { by: args.client_id, endpoint: args.endpoint, reason: args.reason };
+        let is_own = context.may_speak_for(args.client_id);
+        let found = Report { by: args.client_id, endpoint: args.endpoint, reason: args.reason, is_own };
         let answer = suspects::report(context.shared, &found, &mut context.worker.effects);
         context.carry_out();
         answer
@@ -83,7 +84,8 @@ pub(crate) fn report_suspect(context: &mut Context<'_, '_>, reply: Reply<'_>) ->
 /// A node did not take in time what a client wrote.
 pub(crate) fn report_slow(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Outcome {
     context.typed::<call::ReportSlow>(reply, |context, args| {
-        let found = Report { by: args.client_id, endpoint: args.endpoint, reason: args.reason };
+        let is_own = context.may_speak_for(args.client_id);
+        let found = Report { by: args.client_id, endpoint: args.endpoint, reason: args.reason, is_own };
         let answer = suspects::report_slow(context.shared, &found, &mut context.worker.effects);
         context.carry_out();
         answer

@@ -91,6 +91,7 @@ pub(crate) struct MasterMetrics {
     pub(crate) dial_backs: Counter,
     pub(crate) suspects_reported: Counter,
     pub(crate) suspects_confirmed: Counter,
+    pub(crate) suspects_refuted: Counter,
     pub(crate) corrupt_reported: Counter,
     pub(crate) corrupt_confirmed: Counter,
     pub(crate) corrupt_refuted: Counter,
@@ -127,6 +128,10 @@ impl MasterMetrics {
             schema.counter("yuebing_suspects_reported_total", "Times a client told that it cannot reach a node");
         let suspects_confirmed =
             schema.counter("yuebing_suspects_confirmed_total", "Of these, the master could not reach it either");
+        let suspects_refuted = schema.counter(
+            "yuebing_suspects_refuted_total",
+            "Of these, the node answered the master: only the client does not reach it, and its writes go elsewhere for a while",
+        );
         let corrupt_reported = schema.counter(
             "yuebing_corrupt_reported_total",
             "Times a client read other bytes of a replica than were written",
@@ -233,6 +238,7 @@ impl MasterMetrics {
             dial_backs,
             suspects_reported,
             suspects_confirmed,
+            suspects_refuted,
             corrupt_reported,
             corrupt_confirmed,
             corrupt_refuted,

@@ -43,8 +43,6 @@ pub enum Fault {
     AdoptOlder,
     /// Every directory is believed, whatever went while its node was away.
     IgnoreRoster,
-    /// A node that was silent is offered again with its first ping, wherever it was meanwhile.
-    TrustReturn,
 }
 
 #[cfg(feature = "planted")]

@@ -22,7 +22,6 @@ use super::tell::SyncCall;
 use crate::catalog::Catalog;
 use crate::clients::CHECK_LATE;
 use crate::effects::{Effects, UnmountCause};
-use crate::planted::{Fault, planted};
 use crate::segment::{MountedSegment, Reach};
 
 /// A node that follows asks every tenth of a second. Who says for so long that it followed another master, and never that it
@@ -108,8 +107,7 @@ fn is_of_before(state: &State, call: &SyncCall) -> bool {
 /// Lets a segment follow what is heard of its client: whose node may have been another master's meanwhile waits for its word.
 /// Answers whether that changed anything.
 pub(crate) fn turn_to(segment: &MountedSegment, reach: Reach) -> bool {
-    let awaiting = segment.feed().filter(|_| segment.awaits_word() && !planted(Fault::TrustReturn));
-    let Some(feed) = awaiting else { return segment.set_reach(reach) };
+    let Some(feed) = segment.feed().filter(|_| segment.awaits_word()) else { return segment.set_reach(reach) };
     // What it was told before this return it may have applied before it went.
     feed.state().recalled = None;
     false

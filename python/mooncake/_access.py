@@ -31,8 +31,12 @@ class Access:
     def from_environment(environment: Mapping[str, str] = os.environ) -> Access:
         """From `YUEBING_ADMIN_TOKEN_FILE` (its first line) or `YUEBING_ADMIN_TOKEN`, and `YB_REST_TOKEN` for every request.
 
-        Raises `ValueError` when both are set or the file's first line is empty, `OSError` when it cannot be read.
+        Raises `ValueError` when a variable is set, but empty (so a lost secret opens nothing), when both of the first are
+        set or the file's first line is empty, `OSError` when it cannot be read.
         """
+        for name in ("YUEBING_ADMIN_TOKEN", "YUEBING_ADMIN_TOKEN_FILE", "YB_REST_TOKEN"):
+            if environment.get(name) == "":
+                raise ValueError(f"{name} is set, but empty: give it a value or unset it")
         token, path = environment.get("YUEBING_ADMIN_TOKEN", ""), environment.get("YUEBING_ADMIN_TOKEN_FILE", "")
         if token and path:
             raise ValueError("YUEBING_ADMIN_TOKEN and YUEBING_ADMIN_TOKEN_FILE are both set")
@@ -56,6 +60,9 @@ class Access:
     def check(self, request: Request) -> None:
         """Lets a request pass, or raises the `HttpError` that answers it."""
         changes = request.method not in READS
+        if not changes and request.path == "/health":
+            # Probes have no token, and it tells no more than that the service runs.
+            return
         accepted = self._accepted(changes)
         if accepted and not any(_shows(request, token) for token in accepted):
             raise HttpError(401, "this request needs a token: Authorization: Bearer …", {"WWW-Authenticate": "Bearer"})

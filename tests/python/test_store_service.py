@@ -220,9 +220,16 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_sent(service):
 
 def test_a_token_is_asked_for(master):
     with Service(OURS, master, env={"YB_REST_TOKEN": "secret"}) as service:
-        assert service.ask("GET", "/health").status == 401
-        assert service.ask("GET", "/health", headers={"Authorization": "Bearer other"}).status == 401
-        assert service.ask("GET", "/health", headers={"Authorization": "Bearer secret"}).status == 200
+        assert service.ask("GET", "/health").status == 200, "probes have no token"
+        assert service.ask("GET", "/api/exist/k").status == 401
+        assert service.ask("GET", "/api/exist/k", headers={"Authorization": "Bearer other"}).status == 401
+        assert service.ask("GET", "/api/exist/k", headers={"Authorization": "Bearer secret"}).status == 200
+
+
+@pytest.mark.parametrize("name", ["YB_REST_TOKEN", "YUEBING_ADMIN_TOKEN", "YUEBING_ADMIN_TOKEN_FILE"])
+def test_a_token_that_is_empty_opens_nothing(master, name):
+    done = start("--max-wait-time=60", MOONCAKE_MASTER=master, **{name: ""})
+    assert done.returncode == 1 and f"{name} is set, but empty" in done.stderr, done.stderr
 
 
 #: A request of each kind that changes something.

@@ -89,8 +89,16 @@ pub static VARIABLES: &[Variable] = &[
     ),
     honoured("MC_STORE_HUGEPAGE_SIZE", "2MB", "`2MB` or `1GB`"),
     honoured("MC_STORE_NUMA_SOCKET_ID", "", "NUMA node on which segments are made while it has room"),
-    honoured("MC_STORE_CLIENT_MIN_PORT", "12300", "least port that is drawn for a client without one"),
-    honoured("MC_STORE_CLIENT_MAX_PORT", "14300", "greatest such port"),
+    honoured(
+        "MC_STORE_CLIENT_MIN_PORT",
+        "",
+        "least port that is drawn for both listeners of a client that lends memory (handshake, bytes), and for the name of one without a port; not set: listeners take any free port, names 12300 to 14300",
+    ),
+    honoured(
+        "MC_STORE_CLIENT_MAX_PORT",
+        "",
+        "greatest such port (14300 where the least alone is set); a port in `local_hostname` is part of the name, and the handshake's port only with a metadata server",
+    ),
     honoured("MC_STORE_CLIENT_METRIC", "1", "0: `/metrics` is off"),
     honoured("MC_STORE_CLIENT_METRIC_INTERVAL", "0", "seconds between summaries in the log; 0: none"),
     honoured("MC_STORE_CLUSTER_ID", "", "label `cluster_id` of all metrics"),

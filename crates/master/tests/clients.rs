@@ -202,11 +202,11 @@ fn a_writer_that_dies_frees_its_keys_when_it_is_given_up() {
     let rig = Rig::with(|config| config.catalog.client_ttl = ttl);
     let (writer, other) = (rig.caller(), rig.caller());
     // What is lent makes them clients that ping; only the other one goes on with it.
+    let clock = yb_env::Clock::real();
+    let died = clock.now();
     writer.give_memory(1 << 20);
     other.give_memory(1 << 20);
     writer.put_start(b"k", 1000).unwrap();
-    let clock = yb_env::Clock::real();
-    let died = clock.now();
     let mut busy = 0;
     let taken = loop {
         other.ping().unwrap();

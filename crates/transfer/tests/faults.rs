@@ -37,8 +37,10 @@ fn stage() -> Stage {
     stage_of(&tcp_settings())
 }
 
+/// The owner waits longer than the engine that asks: whose patience ends first is not chance.
 fn stage_of(settings: &EngineSettings) -> Stage {
-    let (a, b) = (engine(settings.clone()), engine(settings.clone()));
+    let owner = EngineSettings { progress_timeout: settings.progress_timeout * 3, ..settings.clone() };
+    let (a, b) = (engine(settings.clone()), engine(owner));
     let memory = memory(&b, SIZE as u64);
     let between = Between::start(b.endpoint().unwrap());
     let peer = a.open_segment(&between.endpoint).unwrap();

@@ -63,6 +63,9 @@ fn serve_metadata(args: &MetadataServerArgs) -> Outcome {
     take_all_descriptors();
     supervise::die_with_parent()?;
     let lookup = |name: &str| std::env::var(name).ok();
+    if lookup("MC_METADATA_HTTP_TOKEN").is_some_and(|token| token.is_empty()) {
+        return Err(Failure::usage("MC_METADATA_HTTP_TOKEN is set, but empty: give it a value or unset it"));
+    }
     let listen = if args.host.contains(':') && !args.host.starts_with('[') {
         format!("[{}]:{}", args.host, args.port)
     } else {

@@ -113,6 +113,10 @@ fn a_metadata_server_that_cannot_start_says_why() {
     let (code, _, error) =
         said(&command.args(["--host", "0.0.0.0", "--port", "0", "--require-token"]).output().unwrap());
     assert!(code == 1 && error.contains("MC_METADATA_HTTP_TOKEN"), "{code} {error}");
+    let mut command = program("mooncake_http_metadata_server");
+    command.args(["--host", "127.0.0.1", "--port", "0"]).env("MC_METADATA_HTTP_TOKEN", "");
+    let (code, _, error) = said(&command.output().unwrap());
+    assert!(code == 2 && error.contains("MC_METADATA_HTTP_TOKEN is set, but empty"), "{error}");
     let (code, _, error) = said(&program("mooncake_http_metadata_server").arg("--prot=1").output().unwrap());
     assert!(code == 2 && error.contains("--port"), "{code} {error}");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

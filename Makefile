@@ -41,7 +41,7 @@ FIRST ?= 0
 sim: ## a whole cluster from one seed each (SEEDS=10000; SEED=n replays one and says what happened)
 	$(CARGO) run --locked --profile sim -p yb-sim -- $(if $(SEED),--seed $(SEED),$(SEEDS) $(FIRST))
 
-sim-faults: ## planted faults, each of which the simulator must find within 2,000 seeds: which seed does
+sim-faults: ## planted faults, each of which the simulator must find within 1,000 seeds: which seed does
 	$(CARGO) run --locked --profile sim -p yb-sim --features planted -- --faults
 
 MINUTES ?= 30

@@ -12,6 +12,9 @@ use crate::parties::{Doing, Party, Process};
 use crate::scenario::Dice;
 use crate::world::{Event, World};
 
+/// The age at most of a write whose end or revoke waits for its master, and what the master takes to hear all that waited.
+const LATE_REQUEST: Duration = Duration::from_secs(5);
+
 impl World {
     fn any_node(&mut self) -> usize {
         self.dice.below(self.nodes.len() as u64) as usize
@@ -44,7 +47,9 @@ impl World {
             }
             58..68 => {
                 let long = if self.dice.once_in(3) { 12_000 } else { 1500 };
-                let time = self.dice.millis(20, long);
+                // A request of before is heard after it, and is about a write that began some time earlier still.
+                let longest = self.scenario.catalog.release_timeout.saturating_sub(LATE_REQUEST);
+                let time = self.dice.millis(20, long).min(longest);
                 self.stop(Party::Master, time);
             }
             68..88 => self.cut_wires(node, client),

@@ -17,7 +17,7 @@ fn main() -> ExitCode {
             None => usage(),
         },
         #[cfg(feature = "planted")]
-        Some("--faults") => faults(number(1).unwrap_or(2000), args.get(2).map(String::as_str)),
+        Some("--faults") => faults(number(1).unwrap_or(1000), args.get(2).map(String::as_str)),
         None => many(1000, 0),
         Some(_) => match number(0) {
             Some(seeds) => many(seeds, number(1).unwrap_or(0)),

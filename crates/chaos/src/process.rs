@@ -91,7 +91,7 @@ impl Process {
         self.child.stdout.take()
     }
 
-    /// Sends a signal, to its whole group where it leads one.
+    /// Sends a signal, to its whole group where it leads one. One that stops has stopped it when this returns.
     ///
     /// # Errors
     /// It has ended.
@@ -100,9 +100,18 @@ impl Process {
             return Err(io::ErrorKind::NotFound.into());
         }
         match i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
-            Some(pid) if self.leads_group => Ok(kill_process_group(pid, signal)?),
-            _ => Ok(pidfd_send_signal(&self.handle, signal)?),
+            Some(pid) if self.leads_group => kill_process_group(pid, signal)?,
+            _ => pidfd_send_signal(&self.handle, signal)?,
         }
+        if signal == Signal::STOP { wait_until("it stands still", || self.stands_still()) } else { Ok(()) }
+    }
+
+    /// Whether each of its threads stands still: those that run when they are to stop go on for a moment.
+    fn stands_still(&self) -> bool {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).into_iter().flatten().flatten();
+        let mut states = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("stat")).ok());
+        // The state stands behind the name, which is in brackets.
+        states.all(|stat| stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(['T', 'Z', 'X'])))
     }
 
     /// Ends it at once, and waits until it has.

@@ -38,6 +38,8 @@ NOT_BUILT = {
     "enable_embedded_master": False,
     "enable_egm_store_pool": False,
 }
+#: Every name that the dict form takes.
+KNOWN = {*REQUIRED, *ALIASES, *NOT_BUILT, *DICT_OPTIONS}
 UNITS = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30,
          "t": 1 << 40, "tb": 1 << 40}
 MOST_BYTES = (1 << 64) - 1
@@ -109,16 +111,14 @@ def from_dict(config: Mapping[Any, Any]) -> dict[str, Any]:
 
 def unknown_names(config: Mapping[Any, Any]) -> list[str]:
     """The names of a setup dict that mean nothing: misspelt, as a rule."""
-    known = {*REQUIRED, *ALIASES, *NOT_BUILT, *DICT_OPTIONS}
-    return sorted(str(name) for name in config if str(name) not in known)
+    return sorted(str(name) for name in config if str(name) not in KNOWN)
 
 
 def with_nearest(unknown: str) -> str:
     """An unknown name of a setup dict, with the one that was meant, if there is one like it."""
     import difflib  # noqa: PLC0415 - rarely needed
 
-    known = {*REQUIRED, *ALIASES, *NOT_BUILT, *DICT_OPTIONS}
-    near = difflib.get_close_matches(unknown, sorted(known), 1, 0.75)
+    near = difflib.get_close_matches(unknown, sorted(KNOWN), 1, 0.75)
     return f"{unknown} (did you mean {near[0]}?)" if near else unknown
 
 
